@@ -1,0 +1,46 @@
+"""What a compile leaves behind for people to look at: plain data, read by viz and by the profiler.
+
+    PassRecord("fuse", before=<Graph>, after=<Module>, steps=(Step("%2 into %3", True, "saves 256 KiB"), ...))
+
+A pass takes an optional `log`, a list to which it appends a `Step` per decision; the compiler wraps what it appended
+in a `PassRecord`. A pass that is handed no list makes no steps, so tracing costs nothing when it is off. XLA dumps
+its modules between passes in the same spirit; LLVM calls the decisions "optimisation remarks".
+This file imports nothing of minicc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decision of a pass: what was considered, whether it was taken, and why, in words that carry the numbers."""
+
+    what: str
+    taken: bool
+    why: str
+
+    def __str__(self) -> str:
+        return f"{'+' if self.taken else '-'} {self.what}: {self.why}"
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """One pass over one program: both sides of it, its decisions, and how long it took (on this CPU, in seconds)."""
+
+    name: str
+    before: object
+    after: object
+    steps: tuple[Step, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened on an emulated machine between two cycles, on one of its tracks ("mxu0", "dma", ...)."""
+
+    track: str
+    name: str
+    start_cycles: int
+    end_cycles: int
