@@ -1,0 +1,237 @@
+"""The graph level: what to compute, as SSA over whole arrays.
+
+    graph mlp(x: f32[128,784], w: f32[784,512]) {
+      %0 = dot_general(x, w) contract=[1]x[0] : f32[128,512]        loc(train.py:12)
+      %1 = maximum(%0, 0.0) : f32[128,512]                          loc(train.py:13)
+      return %1
+    }
+
+In memory: `Node(op, operands, attrs, types)`, each operand a `Value` (node, result index). Invariants:
+- A node never changes, is equal only to itself, and is hash-consed by its `Builder`: asking twice for the same op on
+  the same operands gives the same node, so common subexpressions cannot arise. 0.0 and -0.0, 1 and True stay apart.
+- Where a node came from (the user's lines) stands in a table beside the graph, not in the node: two lines that ask for
+  the same node share it, and the table keeps both.
+- Elementwise ops take operands of one shape, or scalars (rank 0), which stand for an array of that value.
+
+The ops, with their attributes (names after StableHLO):
+
+    parameter         name                  input of the graph; never shared
+    constant          value                 a read-only numpy array
+    iota              axis, shape, dtype    0, 1, 2, ... along one axis
+    <elementwise>     -                     the table of elementwise.py
+    compare           direction             eq ne lt le gt ge; gives bool
+    select            -                     (pred, on_true, on_false)
+    convert           dtype
+    broadcast_in_dim  shape, dims           operand axis i becomes result axis dims[i]; its size is that or 1
+    reshape           shape
+    transpose         perm                  result axis i is operand axis perm[i]
+    slice             start, limit, stride  one of each per axis
+    pad               low, high, interior   (operand, scalar); low and high >= 0
+    reduce            kind, axes            sum max min prod; the axes go
+    dot_general       contract, batch       a pair of axis tuples each; result: batch, rest of lhs, rest of rhs
+
+XLA's HLO and StableHLO have the same level, with regions for reduce and with explicit scalar broadcasts; tinygrad's
+UOp serves this level and all those below with one node type. Read next: infer.py, then text.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import numpy as np
+
+from minicc.errors import Loc, merge_locs
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type. `numpy` is how the host holds it; a bool takes one byte there and one 32-bit word on a TPU."""
+
+    name: str
+    numpy: np.dtype
+    kind: str  # "f" float, "i" integer, "b" bool
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element on the host."""
+        return self.numpy.itemsize
+
+    def __str__(self) -> str:
+        return self.name
+
+
+F32 = DType("f32", np.dtype(np.float32), "f")
+I32 = DType("i32", np.dtype(np.int32), "i")
+BOOL = DType("bool", np.dtype(np.bool_), "b")
+DTYPES = {dtype.name: dtype for dtype in (F32, I32, BOOL)}
+
+
+@dataclass(frozen=True)
+class Type:
+    """The type of an array: dtype and shape.
+
+    >>> str(Type(F32, (128, 784)))
+    'f32[128,784]'
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """How many elements the array has."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the array on the host."""
+        return self.elements * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+class Value(NamedTuple):
+    """One result of a node: what an operand is."""
+
+    node: Node
+    index: int = 0
+
+    @property
+    def type(self) -> Type:
+        """The type of this result."""
+        return self.node.types[self.index]
+
+    @property
+    def op(self) -> str:
+        """The op that makes this value."""
+        return self.node.op
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of this result."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of this result."""
+        return self.type.dtype
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Node:
+    """One operation. Make nodes with a Builder, never directly, so that equal ones are one."""
+
+    op: str
+    operands: tuple[Value, ...]
+    attrs: Mapping[str, Any]
+    types: tuple[Type, ...]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A function from arrays to arrays. `inputs` are parameters, in the order of the arguments.
+
+    locs: node -> the user's lines that made it. A node that is missing there has no known line.
+    """
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    locs: Mapping[Node, tuple[Loc, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node that the outputs need, and every input, operands before users."""
+        return topological(v.node for v in (*self.inputs, *self.outputs))
+
+    def lines(self, node: Node) -> tuple[Loc, ...]:
+        """The user's lines that made a node."""
+        return self.locs.get(node, ())
+
+
+def topological(roots: Iterable[Node]) -> tuple[Node, ...]:
+    """All nodes reachable from the roots, operands before users; roots in the order given. No recursion."""
+    order: dict[Node, None] = {}
+    stack = [(node, False) for node in reversed(list(roots))]
+    while stack:
+        node, operands_done = stack.pop()
+        if node in order:
+            continue
+        if operands_done:
+            order[node] = None
+            continue
+        stack.append((node, True))
+        stack.extend((operand.node, False) for operand in reversed(node.operands))
+    return tuple(order)
+
+
+def users(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
+    """Node -> the nodes among `nodes` that use it, each once."""
+    table: dict[Node, list[Node]] = {}
+    for node in nodes:
+        for operand in dict.fromkeys(v.node for v in node.operands):
+            table.setdefault(operand, []).append(node)
+    return table
+
+
+class Builder:
+    """Makes nodes, each once, and remembers the lines that asked for it.
+
+    Both tables are weak: a lazy tensor that is thrown away takes its nodes along.
+    """
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[tuple, Node] = WeakValueDictionary()
+        self.locs: WeakKeyDictionary[Node, tuple[Loc, ...]] = WeakKeyDictionary()
+
+    def parameter(self, name: str, type: Type, locs: tuple[Loc, ...] = ()) -> Value:
+        """A new input; two parameters are never one, whatever their names."""
+        node = Node("parameter", (), MappingProxyType({"name": name}), (type,))
+        self.locs[node] = locs
+        return Value(node)
+
+    def node(
+        self, op: str, operands: tuple[Value, ...], attrs: Mapping[str, Any], types: tuple[Type, ...],
+        locs: tuple[Loc, ...] = (),
+    ) -> Value:
+        """The node of this op on these operands, new or known. Types are the caller's: see infer.build."""
+        key = (op, tuple((id(v.node), v.index) for v in operands), attribute_key(attrs), types)
+        node = self._known.get(key)
+        if node is None:
+            node = Node(op, operands, MappingProxyType(dict(attrs)), types)
+            self._known[key] = node
+        self.locs[node] = merge_locs(self.locs.get(node, ()), locs)
+        return Value(node)
+
+
+def attribute_key(value: Any) -> Any:
+    """A hashable stand-in that is equal only for attributes of the same type and bits.
+
+    >>> attribute_key(0.0) == attribute_key(-0.0), attribute_key(1) == attribute_key(True)
+    (False, False)
+    """
+    match value:
+        case np.ndarray():
+            return ("array", value.dtype.str, value.shape, value.tobytes())
+        case float():
+            return ("float", value.hex())
+        case tuple() | list():
+            return tuple(attribute_key(item) for item in value)
+        case Mapping():
+            return tuple((name, attribute_key(value[name])) for name in sorted(value))
+        case _:
+            return (type(value).__name__, value)
+
+
+def frozen_array(array: np.ndarray) -> np.ndarray:
+    """A read-only copy, fit to be the value of a constant."""
+    copy = np.array(array)
+    copy.flags.writeable = False
+    return copy
