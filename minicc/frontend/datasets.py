@@ -1,0 +1,27 @@
+"""The one data set that ships with minicc: handwritten digits, small enough to train on in a second.
+
+    digits() -> images f32[1797, 64] in 0..1,  labels i32[1797] in 0..9
+
+>>> images, labels = digits()
+>>> images.shape, images.dtype.name, labels.shape, labels.dtype.name
+((1797, 64), 'float32', (1797,), 'int32')
+
+Each row is an 8 x 8 picture, row by row from the top, 0 paper and 1 ink. Whose it is stands in data/digits.md. MNIST is
+the same job at 28 x 28 and 70,000 pictures; it is left out because it must be downloaded and this need not be.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+DIGITS = Path(__file__).parent / "data" / "digits.npz"
+FULL_INK = 16  # the stored pictures hold 0..16
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """The digits as new arrays: pictures f32[1797, 64] in 0..1, and what each shows, i32[1797]."""
+    with np.load(DIGITS, allow_pickle=False) as stored:
+        images, labels = stored["images"], stored["labels"]
+    return images.reshape(len(images), -1).astype(np.float32) / np.float32(FULL_INK), labels.astype(np.int32)
