@@ -16,7 +16,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(PY) -m pytest
 
-check: test lint
+check: test lint house
 
 lint: $(STAMP)
 	$(PY) -m ruff check .
@@ -26,7 +26,7 @@ lint: $(STAMP)
 slow: $(STAMP)
 	$(PY) -m pytest -m slow || [ $$? -eq 5 ]
 
-# Lines of code by room, and whatever breaks a house rule.
+# Lines of code by room, and whatever breaks a house rule (the tests hold the rules; this shows them).
 house: $(STAMP)
 	$(PY) tests/house.py
 
