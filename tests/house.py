@@ -6,8 +6,8 @@
                                and below it what breaks a rule: minicc/kernel/tile.py:12: what, by how much
 
 Each rule is a function from a `Source` to the complaints it has, so a test is one line. The code is read with
-`ast` and `tokenize`, never imported: a file that does not import yet can still be measured. Linters check lines
-and names; which room may look into which is ours alone, so it is kept here, as a table.
+`ast` and `tokenize`, never imported: a file that does not import yet can still be measured. Linters check
+lines and names; which room may look into which is ours alone, so it is kept here, as a table.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _allowed(room: str) -> str:
 
 
 def hidden_imports(source: Source) -> list[str]:
-    """Imports inside functions, `import *`, and strings that name viz or lessons outside the one door to them."""
+    """Imports inside functions, `import *`, and strings that name viz or lessons outside the door to them."""
     hidden = [
         f"{source.at(node)}: import inside {function.name}; put it at the top"
         for function in source.functions()
@@ -263,7 +263,7 @@ def undocumented(source: Source) -> list[str]:
 
 
 def tracked_texts() -> Iterator[tuple[str, str]]:
-    """Path and text of every text file that git tracks; without git, of every file of the parts that we ship."""
+    """Path and text of every text file that git tracks; without git, of every Python file of ours."""
     asked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     names = asked.stdout.splitlines() or [source.path for source in sources(*OURS, "tests")]
     for name in names:
@@ -284,7 +284,7 @@ def machine_paths(name: str, text: str) -> list[str]:
 # ---- the table ----
 
 def table() -> list[tuple[str, int, int]]:
-    """(room, files, lines of code) for each part of minicc/, in the order in which data walks through them."""
+    """(room, files, lines of code) for each part of minicc/, in the order in which data walks through."""
     counts: dict[str, list[int]] = {room: [] for room in ROOMS}
     for source in sources("minicc"):
         room = source.room if source.path.count("/") > 1 else "at the top"

@@ -73,7 +73,7 @@ def test_imports_hidden_in_functions_stars_and_strings_are_caught():
 
 
 def test_only_code_counts_as_lines_of_code():
-    text = '"""Doc,\nlong."""\n\nimport os  # kept\n# why\n\ndef f():\n    """Doc."""\n    return """a\nb"""\n'
+    text = '"""Doc,\nlong."""\n\nimport os  # on\n# why\n\ndef f():\n    """Doc."""\n    return """a\nb"""\n'
     assert house.code_lines(Source("a.py", text)) == 4  # import, def, and the two lines of the string
 
 

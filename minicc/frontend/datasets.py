@@ -6,7 +6,7 @@
 >>> images.shape, images.dtype.name, labels.shape, labels.dtype.name
 ((1797, 64), 'float32', (1797,), 'int32')
 
-Each row is an 8 x 8 picture, row by row from the top, 0 paper and 1 ink. Whose it is stands in data/digits.md.
+Each row is an 8 x 8 picture, row by row from the top, 0 paper and 1 ink; data/digits.md says whose it is.
 MNIST is the same job at 28 x 28 and 70,000 pictures, but it must be downloaded, and this one need not be.
 """
 
