@@ -91,7 +91,12 @@ class Source:
 def sources(*tops: str) -> list[Source]:
     """Every Python file below these folders of the checkout, sorted by path."""
     found = sorted(path for top in tops for path in (ROOT / top).rglob("*.py"))
-    return [Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in found]
+    return [source(path.relative_to(ROOT).as_posix()) for path in found]
+
+
+def source(path: str) -> Source:
+    """One file of the checkout."""
+    return Source(path, (ROOT / path).read_text(encoding="utf-8"))
 
 
 # ---- imports ----

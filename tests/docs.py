@@ -1,0 +1,123 @@
+"""Runs what the documents show, and compares what it prints with what they say it prints.
+
+    a document                          what is checked
+    ```python  ... ```                  runs, after the file's earlier blocks, in one namespace
+    ```text    ... ``` right below it   equals what that block printed, line by line
+    ```console ... ```                  runs each `$ minicc ...` and `$ python ...`; its output is below it
+
+A line `...` stands for any lines, and `...` within a line for any text, as in doctest: times vary between
+machines. A block that prints must show what, so that no reader has to guess. Commands that only instruct, such
+as `make test`, stand in `sh` blocks, which are not run here. rustdoc and Elixir run documents the same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FENCE = re.compile(r"^(`{3,})(\w*)\s*$")
+RUNNABLE = {"minicc": ["-m", "minicc"], "python": []}
+LIMIT_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block: its language, text and first line, and whether only blank lines part it from the last."""
+
+    language: str
+    text: str
+    line: int
+    follows: bool
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A block that did not print what its document says; `line` is where the document says it."""
+
+    line: int
+    said: str
+    printed: str
+
+    def __str__(self) -> str:
+        return f"line {self.line} says\n{self.said}\nbut it prints\n{self.printed}"
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """The fenced blocks of a Markdown text, in order.
+
+    >>> [block.language for block in blocks("```python\\n1\\n```\\n\\n```text\\n1\\n```\\n")]
+    ['python', 'text']
+    """
+    lines, number, follows = text.splitlines(), 0, False
+    while number < len(lines):
+        opening = FENCE.match(lines[number])
+        if opening is None:
+            follows = follows and not lines[number].strip()
+            number += 1
+            continue
+        first = number + 1
+        number = next(n for n in range(first, len(lines)) if lines[n].rstrip() == opening[1])
+        yield Block(opening[2], "\n".join(lines[first:number]) + "\n", first + 1, follows)
+        number, follows = number + 1, True
+
+
+def same(said: str, printed: str) -> bool:
+    """Whether the document's text stands for what was printed.
+
+    >>> same("a\\n...\\nd 1... ms", "a\\nb\\nc\\nd 17 ms\\n")
+    True
+    """
+    return doctest.OutputChecker().check_output(_trimmed(said), _trimmed(printed), doctest.ELLIPSIS)
+
+
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines()) + "\n"
+
+
+def check(path: Path) -> list[Mismatch]:
+    """Run the blocks of one document; the mismatches, in order. What a block raises goes up."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    wrong: list[Mismatch] = []
+    found = list(blocks(path.read_text(encoding="utf-8")))
+    for block, after in zip(found, [*found[1:], None], strict=True):
+        if block.language == "console":
+            wrong += check_console(block)
+        elif block.language == "python":
+            printed = printed_by(block, path, names)
+            shown = after if after and after.follows and after.language == "text" else None
+            said, line = (shown.text, shown.line) if shown else ("", block.line)
+            wrong += [] if same(said, printed) else [Mismatch(line, said, printed)]
+    return wrong
+
+
+def printed_by(block: Block, path: Path, names: dict[str, object]) -> str:
+    """Run one Python block as lines of its document, so that an error or a `loc` points into the document."""
+    code = compile("\n" * (block.line - 1) + block.text, str(path), "exec")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(code, names)
+    return printed.getvalue()
+
+
+def check_console(block: Block) -> list[Mismatch]:
+    """Run each command of a console block, without a shell, and compare its output."""
+    wrong = []
+    for part in re.finditer(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
+        program, *arguments = shlex.split(part[1], comments=True)
+        command = [sys.executable, *RUNNABLE[program], *arguments]
+        ran = subprocess.run(
+            command, capture_output=True, text=True, encoding="utf-8", timeout=LIMIT_SECONDS, check=False,
+            env=os.environ | {"PYTHONIOENCODING": "utf-8"},
+        )
+        if not same(part[2], printed := ran.stdout + ran.stderr):
+            line = block.line + block.text[: part.start()].count("\n")
+            wrong.append(Mismatch(line, part[2], printed))
+    return wrong
