@@ -6,8 +6,8 @@
     ```console ... ```                  runs each `$ minicc ...` and `$ python ...`; its output is below it
 
 A line `...` stands for any lines, and `...` within a line for any text, as in doctest: times vary between
-machines. A block that prints must show what, so that no reader has to guess. Commands that only instruct, such
-as `make test`, stand in `sh` blocks, which are not run here. rustdoc and Elixir run documents the same way.
+machines. A block that prints must show what, so that no reader has to guess. Commands that only instruct
+(`make test`) stand in `sh` blocks, which are not run here. rustdoc and Elixir run documents the same way.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import itertools
 import os
 import re
 import shlex
@@ -31,7 +32,7 @@ LIMIT_SECONDS = 120
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: its language, text and first line, and whether only blank lines part it from the last."""
+    """One fenced block; `line` is its first line of text, `follows` if only blank lines lie before it."""
 
     language: str
     text: str
@@ -88,7 +89,7 @@ def check(path: Path) -> list[Mismatch]:
     names: dict[str, object] = {"__name__": "__main__"}
     wrong: list[Mismatch] = []
     found = list(blocks(path.read_text(encoding="utf-8")))
-    for block, after in zip(found, [*found[1:], None], strict=True):
+    for block, after in itertools.zip_longest(found, found[1:]):
         if block.language == "console":
             wrong += check_console(block)
         elif block.language == "python":
