@@ -1,4 +1,4 @@
-# Every target makes its own .venv first, and makes it anew only when the packaging has changed.
+# Every target makes its own .venv first, and installs into it again only when the packaging or the folder changed.
 #   make demo     train on handwritten digits, then watch one kernel go down to an emulated TPU and GPU
 #   make test     the tests; doc blocks and house rules are among them
 #   make check    the tests, ruff and mypy: what a change must pass
@@ -6,7 +6,7 @@
 # To choose the Python: make PYTHON=/path/to/python3.12 demo
 
 PY    := .venv/bin/python
-STAMP := .venv/.minicc-installed
+STAMP := .venv/.minicc-installed-$(shell pwd | cksum | cut -d ' ' -f 1)
 
 .PHONY: demo test check lint slow house clean
 
@@ -40,7 +40,7 @@ $(STAMP): setup.cfg pyproject.toml
 	@echo "installing minicc and its tools into .venv"
 	@$(PY) -m pip install --disable-pip-version-check --editable '.[dot,dev]' >.venv/install.log 2>&1 || \
 	    { cat .venv/install.log; echo "minicc: pip could not install it; the first run needs a package index"; exit 1; }
-	@touch $(STAMP)
+	@rm -f .venv/.minicc-installed* && touch $(STAMP)
 
 clean:
 	rm -rf .venv build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache
