@@ -52,14 +52,15 @@ class Reg(NamedTuple):
 
 @dataclass(frozen=True)
 class Address:
-    """A row of a VMEM buffer, an element of an HBM array, or a semaphore of an array: name + base + offset."""
+    """A row of a VMEM buffer, an element of an HBM array, or a semaphore: name + base + offset."""
 
     buffer: str
     base: Reg | None = None
     offset: int = 0
 
     def __str__(self) -> str:
-        return f"[{self.buffer}{f' + {self.base}' if self.base else ''} + {self.offset:#x}]"
+        sign = "-" if self.offset < 0 else "+"
+        return f"[{self.buffer}{f' + {self.base}' if self.base else ''} {sign} {abs(self.offset):#x}]"
 
 
 Operand = Reg | Address | int | float | str  # a str is a label
@@ -140,7 +141,7 @@ OPS: dict[str, OpInfo] = {
     # transcendentals
     **_ops("vpow2 vlog2 vtanh vrcp vrsqrt", "eup", "", "v", "eup_latency", "", "", "eup", "push"),
     **_ops("vpop.eup", "eup.pop", "v", "", "pop_latency", "", "", "eup", "pop"),
-    # across lanes: a row's total in all its lanes; lane i to i + s; lane s to all. A transposition of 128x128:
+    # across lanes: a row's total in all its lanes; lane i to i + s; lane s to all. A transposition of a tile:
     # 16 pushes of 8 rows (fewer: the rest is garbage), marked begin and end, then 16 pops of 8 rows
     **_ops(_ACROSS, "xlu", "", "v", "xlu_latency", "", "", "xlu", "push"),
     **_ops("vrot.lane.xlu vbcast.lane.xlu", "xlu", "", "v s", "xlu_latency", "", "", "xlu", "push"),
@@ -170,7 +171,7 @@ def lookup(op: str) -> tuple[OpInfo | None, int]:
 
 @dataclass(frozen=True)
 class Instr:
-    """One instruction. `attrs` are (name, value) pairs; `locs`, the user's lines, do not count when comparing."""
+    """One instruction. `attrs` are (name, value) pairs; `locs`, the user's lines, are not compared."""
 
     op: str
     dst: Reg | None = None
@@ -196,7 +197,7 @@ class Instr:
         return dict(self.attrs).get(name, default)
 
     def latency(self, machine: TPUSpec) -> int:
-        """Cycles from issue until a reader of `dst` may issue; for a push, until a pop may (MXU: plus the rows)."""
+        """Cycles from issue until a reader of `dst` may issue; of a push, until its pop may (MXU: + rows)."""
         return getattr(machine, self.info.latency) if self.info.latency else 0
 
     def reads(self) -> tuple[Reg, ...]:
@@ -338,7 +339,7 @@ class Program:
 
 
 def _bundle_line(pc: int, bundle: Bundle, loops: tuple[tuple[int, int], ...]) -> str:
-    """`0x2a LB: > > { op ;; op }  # train.py:12`: LH header of a loop, LB body, LX branch back; > per nesting."""
+    """`0x2a LB: > { op ;; op }  # train.py:12`: LH header of a loop, LB body, LX branch back; > per depth."""
     around = [(head, tail) for head, tail in loops if head <= pc <= tail]
     ends = [side for head, tail in around for side, at in (("LH", head), ("LX", tail)) if at == pc]
     mark = ends[0] if ends else "LB"

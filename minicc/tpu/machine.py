@@ -1,4 +1,4 @@
-"""The TPUs that minicc can drive, as data: one frozen dataclass per chip, each number with its unit and source.
+"""The TPUs that minicc can drive, as data: one frozen dataclass per chip, each number with its source.
 
     V5E.hbm_bytes_per_cycle       ->  546.0
     V5E.peak_bf16_tflops          ->  196.6     derived from the units; a test compares the published one
@@ -10,8 +10,8 @@ Sources, as named in the comments: [J] JAX's TPU info table; [S] "How to Scale Y
 [C] the vendor's cloud documentation; [N] third-party notes; [U] per-bundle utilisation dumps of real v5e
 programs, as a third party describes them; [A] an assumption of ours. No letter: it follows from the others.
 
-Real compilers keep such numbers in a target description (LLVM's TableGen, XLA's TpuChipConfig), a good part of
-it secret. What to read next: the scaling book's chapter on TPUs, then isa.py for what each slot can hold.
+Real compilers keep such numbers in a target description (LLVM's TableGen, XLA's TpuChipConfig), a good part
+of it secret. What to read next: the scaling book's chapter on TPUs, then isa.py for what a slot can hold.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class TPUSpec:
 
     @property
     def mxu_fill_cycles(self) -> int:
-        """From a row's first element going in to its last column coming out of the array: 254 for 128 x 128."""
+        """From a row's first element going in to its last column coming out: 254 for a 128 x 128 array."""
         return self.mxu_side + self.mxu_side - 2
 
     @property
