@@ -1,1 +1,46 @@
-"""Drawings of every level: imported as `minicc.viz`, and only when something asks for a picture."""
+"""Drawings of every level: imported as `minicc.viz`, and only when something asks for a picture.
+
+    draw(x)  ->  Drawing        x: a Graph, a Module or Kernel, a PipelinedKernel, or the events of a run
+    draw(x).svg(), draw(x).png()
+
+A Drawing also shows itself in a notebook. Read next: render.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minicc.errors import CompileError
+from minicc.graph.ir import Graph
+from minicc.kernel.ir import Kernel, Module
+from minicc.kernel.pipeline import PipelinedKernel
+from minicc.trace import Event
+from minicc.viz.graph import draw_graph
+from minicc.viz.kernels import draw_kernels
+from minicc.viz.render import Drawing
+from minicc.viz.timeline import draw_events, draw_pipeline
+
+__all__ = ["Drawing", "draw", "draw_events", "draw_graph", "draw_kernels", "draw_pipeline"]
+
+
+def draw(level: object) -> Drawing:
+    """A picture of any level of the compiler.
+
+    Raises: CompileError for something that is not a level.
+    """
+    match level:
+        case Graph():
+            return draw_graph(level)
+        case Module():
+            return draw_kernels(level)
+        case Kernel():
+            operands = {operand.buffer: operand.type for operand in level.operands}
+            ins = tuple((op.buffer, operands[op.buffer]) for op in level.inputs)
+            return draw_kernels(Module(level.name, (level,), ins, tuple((op.buffer, op.type) for op in level.outputs)))
+        case PipelinedKernel():
+            return draw_pipeline(level)
+        case Sequence() if level and all(isinstance(item, Event) for item in level):
+            return draw_events(level, "events")
+    need = "a Graph, Module, Kernel, PipelinedKernel or a list of Events"
+    raise CompileError("draw", "there is no picture of this", got=type(level).__name__, need=need,
+                       hint="c.graph, c.kernels or c.pipelined[0] of a compiled function c")

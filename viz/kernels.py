@@ -1,0 +1,180 @@
+"""Draws the kernel level: each kernel a rounded cluster around the operations it fuses, buffers between them.
+
+    draw_kernels(module)  ->  Drawing("kernels", ...)
+
+Goes in: a Module, tiled or not. Comes out: a Drawing. Invariants: an arrow into a cluster is a read of memory and says
+which block is read at each step; what stands inside never touches memory; an accumulator is an arrow from an operation
+back to itself. The bytes on a kernel are what its grid makes it move: a block is fetched again each time it
+changes. XLA's fusion dumps show the clusters, without the bytes. Read next: pipeline.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import graphviz
+
+from minicc.graph.ir import Type
+from minicc.kernel.ir import Block, Guard, Kernel, Module, Operand
+from minicc.kernel.memory import Placement, Space
+from minicc.kernel.pipeline import blocks_of
+from minicc.viz.graph import new_canvas, role_style
+from minicc.viz.label import bytes_text, label, lines_text, small
+from minicc.viz.palette import CLUSTER, CLUSTER_EDGE, role_of
+from minicc.viz.render import Drawing
+
+ACCUMULATE = {"style": "dashed", "constraint": "false"}
+
+
+def moved_bytes(kernel: Kernel, operand: Operand) -> int:
+    """Bytes of the operand that the kernel moves over its whole grid.
+
+    The blocks of all its axes together are the axes' sizes; they pass by once for each time the walk repeats.
+    """
+    elements = steps = 1
+    for name in dict.fromkeys(operand.axes):
+        axis = kernel.axis(name)
+        elements, steps = elements * axis.size, steps * axis.steps
+    return elements * operand.type.dtype.itemsize * (blocks_of(kernel, operand) // steps)
+
+
+def draw_kernels(
+    module: Module, name: str = "kernels", placements: Mapping[str, Placement] | None = None
+) -> Drawing:
+    """A picture of a module. placements: where memory planning put each buffer, if it has been asked."""
+    canvas = new_canvas(name)
+    inputs = {buffer: type for buffer, type in module.inputs}
+    outputs = {buffer for buffer, _ in module.outputs}
+    for kernel in module.kernels:
+        for operand in kernel.operands:
+            buffer = operand.buffer
+            role = "input" if buffer in inputs else "output" if buffer in outputs else _between(buffer, placements)
+            if buffer in module.constants and not module.constants[buffer].shape:
+                continue
+            type = inputs.get(buffer, operand.type)
+            canvas.node(_ident(buffer), label=_buffer_label(buffer, type, role), **_buffer_style(role))
+    for number, kernel in enumerate(module.kernels):
+        _Cluster(canvas, kernel, number).draw()
+    return Drawing(name, canvas.source)
+
+
+def _between(buffer: str, placements: Mapping[str, Placement] | None) -> str:
+    known = placements is not None and buffer in placements
+    return "vmem" if known and placements and placements[buffer].space is Space.VMEM else "temp"
+
+
+def _ident(buffer: str) -> str:
+    return "buffer " + buffer.replace(":", "_")
+
+
+def _buffer_label(buffer: str, type: Type, role: str) -> str:
+    stays = "stays in VMEM" if role == "vmem" else ""
+    return label(buffer, soft=[str(type), bytes_text(type.bytes), stays])
+
+
+def _buffer_style(role: str) -> dict[str, str]:
+    return {**role_style(role), "style": "filled" if role == "input" else "rounded,filled"}
+
+
+class _Cluster:
+    """One kernel on its way into a drawing."""
+
+    def __init__(self, canvas: graphviz.Digraph, kernel: Kernel, number: int) -> None:
+        self.canvas, self.kernel, self.prefix = canvas, kernel, f"k{number}"
+        self.operands = {operand.name: operand for operand in kernel.operands}
+        firsts = [statement for statement in kernel.body if statement.guard is Guard.FIRST]
+        self.starts = {statement.target: str(statement.value) for statement in firsts}
+        self.holders = {  # accumulator -> the block that computes its next value
+            statement.target: statement.value for statement in kernel.body
+            if statement.guard is Guard.ALWAYS and statement.target not in self.operands
+        }
+        skipped = {statement.value for statement in firsts}
+        self.boxes = [block for block in kernel.blocks()
+                      if block.op not in ("load", "constant") and block not in skipped]
+        self.idents = {block: f"{self.prefix} {place}" for place, block in enumerate(self.boxes)}
+
+    def draw(self) -> None:
+        """Add the cluster, its operations and its arrows."""
+        with self.canvas.subgraph(name=f"cluster_{self.prefix}") as inside:
+            inside.attr(style="rounded,filled", fillcolor=CLUSTER, color=CLUSTER_EDGE, penwidth="1.5", margin="12")
+            self._top_row(inside)
+            for block in self.boxes:
+                inside.node(self.idents[block], label=self._label(block), **role_style(role_of(block.op)))
+        for block in self.boxes:
+            for source in dict.fromkeys(map(self._source, block.args)):
+                again = self._is_holder(source) and self._reaches(block, source)
+                self._arrow(source, self.idents[block], ACCUMULATE if again else {})
+        for statement in self.kernel.body:
+            if statement.target in self.operands:
+                operand = self.operands[statement.target]
+                self._arrow(self._source(statement.value), _ident(operand.buffer),
+                            {"label": small(_block_text(self.kernel, operand))})
+
+    def _top_row(self, inside: graphviz.Digraph) -> None:
+        """The title and the blocks that are read, side by side: an arrow goes around a box, but over a title."""
+        with inside.subgraph() as row:
+            row.attr(rank="same")
+            row.node(f"{self.prefix} title", label=self._title(), shape="plaintext", style="")
+            for operand in self.kernel.inputs:
+                row.node(self._load(operand), label=small(_block_text(self.kernel, operand)), height="0.25",
+                         margin="0.06,0.02", **role_style("copy_in"))
+        for operand in self.kernel.inputs:
+            self.canvas.edge(_ident(operand.buffer), self._load(operand))
+
+    def _load(self, operand: Operand) -> str:
+        return f"{self.prefix} load {operand.name}"
+
+    def _source(self, block: Block) -> str:
+        """The box that a block's value comes out of; empty for a constant, which needs no box."""
+        if block.op != "load":
+            return self.idents.get(block, "")
+        name = block.attrs["ref"]
+        if name in self.holders:
+            return self._source(self.holders[name])
+        return self._load(self.operands[name]) if name in self.operands else ""
+
+    def _is_holder(self, ident: str) -> bool:
+        return any(self.idents.get(block) == ident for block in self.holders.values())
+
+    def _reaches(self, block: Block, ident: str) -> bool:
+        """Whether a block is part of computing the accumulator in that box: then the arrow goes back in time."""
+        stack = [holder for holder in self.holders.values() if self.idents.get(holder) == ident]
+        seen = set(stack)
+        while stack:
+            stack += [arg for arg in stack.pop().args if arg not in seen]
+            seen.update(stack)
+        return block in seen
+
+    def _arrow(self, source: str, target: str, style: Mapping[str, str]) -> None:
+        if source:
+            self.canvas.edge(source, target, **style)
+
+    def _title(self) -> str:
+        kernel = self.kernel
+        tiled = [axis for axis in kernel.axes if axis.steps > 1]
+        grid = ", ".join(f"{axis.name} {axis.steps} x {axis.block}" for axis in tiled) or "one step"
+        read = sum(moved_bytes(kernel, operand) for operand in kernel.inputs)
+        written = sum(moved_bytes(kernel, operand) for operand in kernel.outputs)
+        return label(kernel.name, soft=[f"grid {grid}", f"reads {bytes_text(read)}", f"writes {bytes_text(written)}"])
+
+    def _label(self, block: Block) -> str:
+        held = [f"kept in {name}" + (f", from {self.starts[name]}" if name in self.starts else "")
+                for name, holder in self.holders.items() if holder is block]
+        constants = any(arg.op == "constant" for arg in block.args)
+        rest = f"({', '.join(str(arg) if arg.op == 'constant' else '·' for arg in block.args)})" if constants else ""
+        kind = f"{block.dtype} ({', '.join(block.axes)})"
+        return label(block.op, rest=rest, soft=[*_attributes(block), kind, *held], mono=lines_text(block.locs))
+
+
+def _attributes(block: Block) -> list[str]:
+    match block.op:
+        case "dot":
+            return [f"over {', '.join(block.attrs['contract'])}"]
+        case "reduce":
+            return [f"{block.attrs['kind']} over {', '.join(block.attrs['axes'])}"]
+    return [f"{key} {value}" for key, value in block.attrs.items()]
+
+
+def _block_text(kernel: Kernel, operand: Operand) -> str:
+    shape = kernel.block_shape(operand)
+    return " x ".join(map(str, shape)) if shape else "1"

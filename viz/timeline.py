@@ -1,0 +1,191 @@
+"""Draws time from left to right: one row per track, one bar per thing that happens on it.
+
+    draw_pipeline(pipelined)          what a pipeline means: copies beside bodies, in steps
+    draw_events(events, "matmul")     what a machine did: its own events, in cycles
+
+Goes in: a PipelinedKernel, or events of an emulator. Comes out: a Drawing whose boxes are placed here, not laid out by
+dot. Invariants: time has one scale over all rows; in the pipeline picture a darker bar is the second buffer of two, so
+double buffering shows as alternating shades; bars narrower than a hair are merged with their neighbours, never dropped.
+Profilers (Perfetto, the TensorBoard profiler) show the second kind. Read next: the pipeline level, kernel/pipeline.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+import graphviz
+
+from minicc.kernel.pipeline import Command, PipelinedKernel, Verb
+from minicc.trace import Event
+from minicc.viz.palette import FAINT, INK, PAPER, ROLES, RULE, SANS, SOFT
+from minicc.viz.render import Drawing
+
+POINTS = 72.0  # per inch
+ROW, BAR = 30.0, 20.0  # heights, in points
+LEFT, RIGHT, TEXT = 96.0, 640.0, 7.0  # the row names' width, the time axis's width, and one character's
+SHOWN_STEPS = 10
+HAIR = 1.2  # points; a narrower gap or bar cannot be seen
+
+
+@dataclass(frozen=True)
+class Span:
+    """One bar: from when to when, in the unit of its timeline, and in the colour of which role."""
+
+    start: float
+    end: float
+    text: str
+    role: str
+
+
+def draw_rows(name: str, title: str, unit: str, rows: Sequence[tuple[str, Sequence[Span]]]) -> Drawing:
+    """A timeline of rows (name, bars), with ticks along its foot."""
+    spans = [span for _, row in rows for span in row]
+    begin = min((span.start for span in spans), default=0.0)
+    length = max((span.end for span in spans), default=1.0) - begin or 1.0
+    scale = RIGHT / length
+    canvas = graphviz.Graph(name)
+    canvas.attr(bgcolor=PAPER, pad="0.15", splines="line")
+    canvas.attr("node", shape="box", fixedsize="true", fontname=SANS, fontsize="9", style="filled", penwidth="0.7",
+                fontcolor=INK)
+    _ticks(canvas, begin, length, unit, len(rows))
+    _text(canvas, "title", title, (RIGHT / 2, ROW * (len(rows) + 0.35)), RIGHT, 12, INK)
+    for number, (label, row) in enumerate(rows):
+        middle = ROW * (len(rows) - 1 - number) + ROW / 2
+        _text(canvas, f"row {number}", label + r"\r", (-LEFT / 2 - 6, middle), LEFT, 10, SOFT)
+        for place, span in enumerate(_merged(row, HAIR / scale)):
+            width = max((span.end - span.start) * scale, HAIR)
+            centre = (span.start + span.end) / 2 - begin
+            tint, border = ROLES[span.role]
+            fits = len(span.text) * TEXT <= width
+            canvas.node(f"{number}.{place}", label=span.text if fits else "", tooltip=span.text,
+                        pos=_at(centre * scale, middle), width=_inches(width), height=_inches(BAR),
+                        fillcolor=tint, color=border)
+    return Drawing(name, canvas.source, pinned=True)
+
+
+def _ticks(canvas: graphviz.Graph, begin: float, length: float, unit: str, rows: int) -> None:
+    step = _tick_step(length)
+    first = ceil(begin / step)
+    for number in range(first, int((begin + length) / step) + 1):
+        x = (number * step - begin) / length * RIGHT
+        top, foot = (f"tick {end} {number}" for end in "ab")
+        for ident, y in ((top, ROW * rows), (foot, 0.0)):
+            canvas.node(ident, label="", shape="point", width="0.005", height="0.005", color=RULE, pos=_at(x, y))
+        canvas.edge(top, foot, color=RULE, penwidth="0.7")
+        _text(canvas, f"tick {number}", f"{number * step:,g}", (x, -9.0), 60, 8, FAINT)
+    _text(canvas, "unit", unit + r"\r", (-LEFT / 2 - 6, -9.0), LEFT, 8, FAINT)
+
+
+def _tick_step(length: float) -> float:
+    """A round step of 1, 2 or 5 times a power of ten, at least one, giving about ten ticks."""
+    step = 1.0
+    while True:
+        for factor in (1, 2, 5):
+            if length / (step * factor) <= 14:
+                return step * factor
+        step *= 10
+
+
+def _text(
+    canvas: graphviz.Graph, ident: str, text: str, at: tuple[float, float], width: float, size: int, colour: str
+) -> None:
+    canvas.node(ident, label=text, shape="plaintext", style="", pos=_at(*at), width=_inches(width), height="0.2",
+                fontsize=str(size), fontcolor=colour)
+
+
+def _at(x: float, y: float) -> str:
+    return f"{x:.2f},{y:.2f}!"
+
+
+def _inches(points: float) -> str:
+    return f"{points / POINTS:.4f}"
+
+
+def _merged(row: Iterable[Span], hair: float) -> list[Span]:
+    """The bars in order of time; where two are as narrow as the gap between them, one bar stands for both."""
+    out: list[Span] = []
+    for span in sorted(row, key=lambda span: (span.start, span.end)):
+        before = out[-1] if out else None
+        narrow = before is not None and span.end - span.start < 4 * hair and span.start - before.end < hair
+        if before is not None and narrow and span.role == before.role:
+            text = before.text if before.text == span.text else ""
+            out[-1] = replace(before, end=max(before.end, span.end), text=text)
+        else:
+            out.append(span)
+    return out
+
+
+# ---- the pipeline level ----
+
+def draw_pipeline(pipelined: PipelinedKernel, name: str = "pipeline", shown_steps: int = SHOWN_STEPS) -> Drawing:
+    """The first steps of a pipeline, where each copy of a block and each run of the body takes one unit of time."""
+    kernel = pipelined.kernel
+    spans = _play(pipelined, min(shown_steps, kernel.steps))
+    rows = []
+    for operand in kernel.inputs + kernel.outputs:
+        depth = pipelined.depths.get(operand.name)
+        way = "in" if operand in kernel.inputs else "out"
+        if depth is not None:
+            rows.append((f"{operand.name} {way}, {depth} buffer{'s' if depth > 1 else ''}", spans[operand.name]))
+    place = sum(operand.name in pipelined.depths for operand in kernel.inputs)
+    rows.insert(place, ("body", spans[""]))
+    cut = f"the first {shown_steps} of {kernel.steps} steps" if kernel.steps > shown_steps else "every step"
+    title = f"{kernel.name}: {cut}; a copy or a body is one unit of time"
+    return draw_rows(name, title, "time", rows)
+
+
+def _play(pipelined: PipelinedKernel, steps: int) -> dict[str, list[Span]]:
+    """Operand ("" for the body) -> its bars, when the first steps run with copies and bodies of one unit each."""
+    kernel = pipelined.kernel
+    inputs = {operand.name for operand in kernel.inputs}
+    spans: dict[str, list[Span]] = {operand.name: [] for operand in kernel.operands} | {"": []}
+    points = [point for _, point in zip(range(steps + pipelined.ahead), kernel.grid(), strict=False)]
+    waited = dict.fromkeys(spans, 0)
+    now = 0.0
+
+    def runs(command: Command, step: int) -> bool:
+        place = step + max(command.ahead, 0)
+        if place >= len(points):
+            return False
+        edges = {axis.name: axis.steps - 1 for axis in kernel.axes}
+        return (all(points[place][axis] == 0 for axis in command.first)
+                and all(points[place][axis] == edges[axis] for axis in command.last))
+
+    script = [(command, 0) for command in pipelined.prologue]
+    script += [(command, step) for step in range(steps) for command in pipelined.steady]
+    if steps == kernel.steps:
+        script += [(command, steps - 1) for command in pipelined.epilogue]
+    for command, step in script:
+        row = spans[command.operand]
+        if not runs(command, step):
+            continue
+        if command.verb is Verb.BODY:
+            row.append(Span(now, now + 1, str(step), "body"))
+            now += 1
+        elif command.verb is Verb.START:
+            begin = max(now, row[-1].end) if row else now
+            way = "copy_in" if command.operand in inputs else "copy_out"
+            other = "_other" if len(row) % pipelined.depths[command.operand] % 2 else ""
+            row.append(Span(begin, begin + 1, str(len(row)), way + other))
+        else:
+            which = waited[command.operand] if command.operand in inputs else len(row) + command.ahead
+            waited[command.operand] += 1
+            if 0 <= which < len(row):
+                now = max(now, row[which].end)
+    return spans
+
+
+# ---- what a machine did ----
+
+TRACK_ROLES = (("mxu", "body"), ("dma", "copy_in"), ("vector", "vector"), ("xlu", "reduce"), ("eup", "reduce"))
+
+
+def draw_events(events: Sequence[Event], title: str, name: str = "timeline") -> Drawing:
+    """The events of one run on an emulated machine, in cycles."""
+    rows: dict[str, list[Span]] = {}
+    for event in events:
+        role = next((role for start, role in TRACK_ROLES if event.track.startswith(start)), "scalar")
+        rows.setdefault(event.track, []).append(Span(event.start_cycles, event.end_cycles, event.name, role))
+    return draw_rows(name, title, "cycles", sorted(rows.items()))
