@@ -2,12 +2,13 @@
 
     "tanh": Elementwise(np.tanh, "f", "tanhf({0})", flops=1)
 
-Goes in: nothing. Comes out: `ELEMENTWISE`, name -> row. Inference reads the operand class, the evaluators and the
-GPU's vector mode read the numpy function, CUDA printing reads the C text, the cost model reads the flops.
-To add an op: a row here, its gradient in frontend/autograd.py, its TPU instructions in tpu/recipes.py. No fourth place.
+Goes in: nothing. Comes out: `ELEMENTWISE`, name -> row. Inference reads the operand class, the evaluators and
+the GPU's vector mode read the numpy function, CUDA printing reads the C text, the cost model reads the flops.
+To add an op: a row here, its gradient in frontend/autograd.py, its TPU instructions in tpu/recipes.py, and no
+fourth place.
 
-StableHLO spells these ops the same way; XLA spreads the same facts over HLO evaluator, shape inference, cost analysis
-and elemental IR emitter. Read next: infer.py.
+StableHLO spells these ops the same way; XLA spreads the same facts over HLO evaluator, shape inference, cost
+analysis and elemental IR emitter. Read next: infer.py.
 """
 
 from __future__ import annotations
@@ -61,11 +62,13 @@ ELEMENTWISE: dict[str, Elementwise] = {
 
 # compare is elementwise too, with its direction as an attribute and a bool result
 COMPARE: dict[str, Callable[..., np.ndarray]] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
 }
 COMPARE_C = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 # the kinds of reduce: how two partial results combine, and what an empty sum is
 REDUCE: dict[str, tuple[np.ufunc, float]] = {
-    "sum": (np.add, 0.0), "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf), "prod": (np.multiply, 1.0),
+    "sum": (np.add, 0.0), "prod": (np.multiply, 1.0),
+    "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf),
 }

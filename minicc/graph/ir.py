@@ -7,10 +7,11 @@
     }
 
 In memory: `Node(op, operands, attrs, types)`, each operand a `Value` (node, result index). Invariants:
-- A node never changes, is equal only to itself, and is hash-consed by its `Builder`: asking twice for the same op on
-  the same operands gives the same node, so common subexpressions cannot arise. 0.0 and -0.0, 1 and True stay apart.
-- Where a node came from (the user's lines) stands in a table beside the graph, not in the node: two lines that ask for
-  the same node share it, and the table keeps both.
+- A node never changes, is equal only to itself, and is hash-consed by its `Builder`: asking twice for the
+  same op on the same operands gives the same node, so common subexpressions cannot arise. 0.0 and -0.0, 1
+  and True stay apart.
+- Where a node came from (the user's lines) stands in a table beside the graph, not in the node: two lines
+  that ask for the same node share it, and the table keeps both.
 - Elementwise ops take operands of one shape, or scalars (rank 0), which stand for an array of that value.
 
 The ops, with their attributes (names after StableHLO):
@@ -28,15 +29,15 @@ The ops, with their attributes (names after StableHLO):
     slice             start, limit, stride  one of each per axis
     pad               low, high, interior   (operand, scalar); low and high >= 0
     reduce            kind, axes            sum max min prod; the axes go
-    dot_general       contract, batch       a pair of axis tuples each; result: batch, rest of lhs, rest of rhs
+    dot_general       contract, batch       a pair of axis tuples each; gives batch, rest of lhs, rest of rhs
 
-XLA's HLO and StableHLO have the same level, with regions for reduce and with explicit scalar broadcasts; tinygrad's
-UOp serves this level and all those below with one node type. Read next: infer.py, then text.py.
+XLA's HLO and StableHLO have the same level, with regions for reduce and with explicit scalar broadcasts;
+tinygrad's UOp serves this level and all those below with one node type. Read next: infer.py, then text.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -45,11 +46,12 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 
 from minicc.errors import Loc, merge_locs
+from minicc.graph.printing import print_graph
 
 
 @dataclass(frozen=True)
 class DType:
-    """An element type. `numpy` is how the host holds it; a bool takes one byte there and one 32-bit word on a TPU."""
+    """An element type. `numpy` is how the host holds it; a bool is a byte there, a 32-bit word on a TPU."""
 
     name: str
     numpy: np.dtype
@@ -102,7 +104,7 @@ class Value(NamedTuple):
     """One result of a node: what an operand is."""
 
     node: Node
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which no one wants of a value
 
     @property
     def type(self) -> Type:
@@ -155,9 +157,15 @@ class Graph:
         """The user's lines that made a node."""
         return self.locs.get(node, ())
 
+    def __str__(self) -> str:
+        return print_graph(self)
 
-def topological(roots: Iterable[Node]) -> tuple[Node, ...]:
-    """All nodes reachable from the roots, operands before users; roots in the order given. No recursion."""
+
+def topological(roots: Iterable[Node], stop: Container[Node] = ()) -> tuple[Node, ...]:
+    """All nodes reachable from the roots, operands before users; roots in the order given. No recursion.
+
+    Nodes in `stop` are listed, but what they are made of is not looked at.
+    """
     order: dict[Node, None] = {}
     stack = [(node, False) for node in reversed(list(roots))]
     while stack:
@@ -168,7 +176,8 @@ def topological(roots: Iterable[Node]) -> tuple[Node, ...]:
             order[node] = None
             continue
         stack.append((node, True))
-        stack.extend((operand.node, False) for operand in reversed(node.operands))
+        if node not in stop:
+            stack.extend((operand.node, False) for operand in reversed(node.operands))
     return tuple(order)
 
 
@@ -210,6 +219,12 @@ class Builder:
         self.locs[node] = merge_locs(self.locs.get(node, ()), locs)
         return Value(node)
 
+    def graph(self, name: str, inputs: Iterable[Value], outputs: Iterable[Value]) -> Graph:
+        """The graph from inputs to outputs. It keeps the lines of its own nodes only."""
+        found = Graph(name, tuple(inputs), tuple(outputs))
+        locs = {node: self.locs[node] for node in found.nodes() if self.locs.get(node)}
+        return Graph(name, found.inputs, found.outputs, locs)
+
 
 def attribute_key(value: Any) -> Any:
     """A hashable stand-in that is equal only for attributes of the same type and bits.
@@ -235,3 +250,19 @@ def frozen_array(array: np.ndarray) -> np.ndarray:
     copy = np.array(array)
     copy.flags.writeable = False
     return copy
+
+
+def structure(graph: Graph) -> tuple:
+    """A hashable key that two graphs share exactly when they compute the same by the same steps.
+
+    Names and lines are left out: a compile cache finds a program by this key.
+    """
+    place: dict[Node, int] = {}
+    rows = []
+    for node in graph.nodes():
+        place[node] = len(place)
+        operands = tuple((place[v.node], v.index) for v in node.operands)
+        attrs = () if node.op == "parameter" else attribute_key(node.attrs)
+        rows.append((node.op, operands, attrs, node.types))
+    ends = tuple(tuple((place[v.node], v.index) for v in values) for values in (graph.inputs, graph.outputs))
+    return tuple(rows), ends

@@ -1,0 +1,133 @@
+"""A graph as text: what `str(graph)` gives, and what text.py reads back.
+
+    Goes in: a Graph whose node adds two parameters on line 3 of a.py. Comes out:
+
+    graph f(x: f32[4], y: f32[4]) {
+      %0 = add(x, y) : f32[4]                                         loc(a.py:3)
+      return %0
+    }
+
+Invariants: scalar constants stand in place of their operand; attributes that say nothing (stride 1) are left
+out; every float is the shortest text that reads back as the same bits, nan, inf and -0.0 too; parameters have
+legal and different names. MLIR prints with one printer per op and can elide large arrays; here one printer
+serves every op and nothing is elided, so text is a faithful file format. Read next: text.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:  # ir.py imports this file, for Graph.__str__
+    from minicc.graph.ir import Graph, Node, Value
+
+RESERVED = frozenset({"graph", "return", "true", "false", "inf", "nan"})  # words that cannot name a parameter
+_QUIET_NAN = 0x7FC00000
+_LOC_COLUMN = 64
+
+
+def print_graph(graph: Graph) -> str:
+    """The text of a graph, as at the top of this file."""
+    names = value_names(graph)
+    inputs = ", ".join(f"{names[v.node]}: {v.type}" for v in graph.inputs)
+    lines = [f"graph {legal_name(graph.name)}({inputs}) {{"]
+    for node in graph.nodes():
+        if names[node].startswith("%"):
+            places = ", ".join(re.sub(r"[(),\s]", "_", str(loc)) for loc in graph.lines(node))
+            text = "  " + print_node(node, names)
+            lines.append(f"{text:{_LOC_COLUMN}}  loc({places})" if places else text)
+    lines.append("  return " + ", ".join(_operand(v, names) for v in graph.outputs))
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def value_names(graph: Graph) -> dict[Node, str]:
+    """Node -> what stands for it in text: a parameter's name, a scalar constant's digits, or %0, %1, ..."""
+    names: dict[Node, str] = {}
+    taken = set(RESERVED)
+    count = 0
+    for node in graph.nodes():
+        if node.op == "parameter":
+            names[node] = _unused(legal_name(node.attrs["name"]), taken)
+            taken.add(names[node])
+        elif is_scalar_constant(node):
+            names[node] = literal(node.attrs["value"])
+        else:
+            names[node] = f"%{count}"
+            count += 1
+    return names
+
+
+def print_node(node: Node, names: Mapping[Node, str]) -> str:
+    """One line of a graph's text, without its loc. Attributes that say nothing new are left out."""
+    attrs = "".join(f" {name}={attribute_text(value)}" for name, value in node.attrs.items()
+                    if not _is_default(name, value))
+    operands = ", ".join(_operand(v, names) for v in node.operands)
+    return f"{names[node]} = {node.op}({operands}){attrs} : {', '.join(map(str, node.types))}"
+
+
+def describe(node: Node) -> str:
+    """A node in a few words, where no graph is at hand: its op, and what it is applied to."""
+    words = {v.node: str(v.node.attrs["name"]) if v.op == "parameter" else
+             literal(v.node.attrs["value"]) if is_scalar_constant(v.node) else v.op for v in node.operands}
+    return print_node(node, {**words, node: "%"}).removeprefix("% = ")
+
+
+def is_scalar_constant(node: Node) -> bool:
+    """Is this a constant of rank 0, which text shows in place?"""
+    return node.op == "constant" and node.types[0].shape == ()
+
+
+def literal(value: np.ndarray) -> str:
+    """A rank-0 array as text: the shortest digits that read back as the same bits.
+
+    >>> literal(np.array(0.1, np.float32)), literal(np.array(-0.0, np.float32)), literal(np.array(True))
+    ('0.1', '-0.0', 'true')
+    """
+    if value.dtype.kind == "f" and np.isnan(value):
+        bits = int(np.asarray(value, np.float32).view(np.uint32))
+        return "nan" if bits == _QUIET_NAN else f"nan(0x{bits:08x})"
+    return str(value[()]).lower()
+
+
+def attribute_text(value: Any) -> str:
+    """An attribute as text: 3, sum, f32, [0,1], [1]x[0], or the nested digits of an array."""
+    match value:
+        case np.ndarray() if value.ndim == 0:
+            return literal(value)
+        case np.ndarray():
+            return "[" + ", ".join(attribute_text(np.asarray(row)) for row in value) + "]"
+        case (tuple() as left, tuple() as right):
+            return f"{attribute_text(left)}x{attribute_text(right)}"
+        case tuple():
+            return "[" + ",".join(map(str, value)) + "]"
+        case _:
+            return str(value)
+
+
+def legal_name(name: str) -> str:
+    """The nearest name that the text form can hold.
+
+    >>> legal_name("<lambda>"), legal_name("params.w1"), legal_name("2nd")
+    ('_lambda_', 'params.w1', '_2nd')
+    """
+    name = re.sub(r"[^\w.]", "_", name)
+    return name if re.match(r"[^\W\d]", name) else "_" + name
+
+
+def _operand(value: Value, names: Mapping[Node, str]) -> str:
+    return names[value.node] + (f".{value.index}" if value.index else "")
+
+
+def _is_default(name: str, value: Any) -> bool:
+    return (name == "stride" and set(value) <= {1}) or (name == "interior" and set(value) <= {0}) \
+        or (name == "batch" and value == ((), ()))
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    count = 0
+    while (fresh := f"{name}_{count}" if count else name) in taken:
+        count += 1
+    return fresh
