@@ -34,9 +34,9 @@ def draw(level: object) -> Drawing:
         case Module():
             return draw_kernels(level)
         case Kernel():
-            operands = {operand.buffer: operand.type for operand in level.operands}
-            ins = tuple((op.buffer, operands[op.buffer]) for op in level.inputs)
-            return draw_kernels(Module(level.name, (level,), ins, tuple((op.buffer, op.type) for op in level.outputs)))
+            ins, outs = (tuple((operand.buffer, operand.type) for operand in side)
+                         for side in (level.inputs, level.outputs))
+            return draw_kernels(Module(level.name, (level,), ins, outs))
         case PipelinedKernel():
             return draw_pipeline(level)
         case Sequence() if level and all(isinstance(item, Event) for item in level):

@@ -2,10 +2,10 @@
 
     draw_graph(graph)  ->  Drawing("graph", ...)
 
-Goes in: a Graph. Comes out: a Drawing. Invariants: scalar constants stand inside the op that uses them, since a box for
-each 0.0 hides the structure; operands enter from left to right in their order; the box of an op names its result
-type and the user's lines that asked for it. Netron and TensorBoard draw the same level, after export. Read next:
-kernels.py.
+Goes in: a Graph. Comes out: a Drawing. Invariants: scalar constants stand inside the op that uses them, since
+a box for each 0.0 hides the structure; operands enter from left to right in their order; the box of an op
+names its result type and the user's lines that asked for it. Netron and TensorBoard draw the same level,
+after export. Read next: kernels.py.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ NODE_LIMIT = 400  # dot's layout time grows faster than the graph, and nobody re
 def new_canvas(name: str, **attributes: str) -> graphviz.Digraph:
     """An empty drawing in the house style."""
     canvas = graphviz.Digraph(name)
-    canvas.attr(bgcolor=PAPER, fontname=SANS, rankdir="TB", nodesep="0.3", ranksep="0.4", pad="0.2", **attributes)
-    canvas.attr("node", shape="box", style="rounded,filled", fontname=SANS, penwidth="1.2", margin="0.12,0.06")
+    canvas.attr(bgcolor=PAPER, fontname=SANS, nodesep="0.3", ranksep="0.4", pad="0.2", **attributes)
+    canvas.attr("node", shape="box", style="rounded,filled", fontname=SANS, penwidth="1.2",
+                margin="0.12,0.06")
     canvas.attr("edge", color=EDGE, arrowsize="0.7", penwidth="1.2", fontname=SANS)
     return canvas
 

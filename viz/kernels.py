@@ -2,10 +2,10 @@
 
     draw_kernels(module)  ->  Drawing("kernels", ...)
 
-Goes in: a Module, tiled or not. Comes out: a Drawing. Invariants: an arrow into a cluster is a read of memory and says
-which block is read at each step; what stands inside never touches memory; an accumulator is an arrow from an operation
-back to itself. The bytes on a kernel are what its grid makes it move: a block is fetched again each time it
-changes. XLA's fusion dumps show the clusters, without the bytes. Read next: pipeline.py.
+Goes in: a Module, tiled or not. Comes out: a Drawing. Invariants: an arrow into a cluster is a read of memory
+and says which block is read at each step; what stands inside never touches memory; an accumulator is an arrow
+from an operation back to itself. The bytes on a kernel are what its grid makes it move: a block is fetched
+again each time it changes. XLA's fusion dumps show the clusters, without the bytes. Read next: pipeline.py.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def draw_kernels(
     for kernel in module.kernels:
         for operand in kernel.operands:
             buffer = operand.buffer
-            role = "input" if buffer in inputs else "output" if buffer in outputs else _between(buffer, placements)
+            between = _between(buffer, placements)
+            role = "input" if buffer in inputs else "output" if buffer in outputs else between
             if buffer in module.constants and not module.constants[buffer].shape:
                 continue
             type = inputs.get(buffer, operand.type)
@@ -96,7 +97,8 @@ class _Cluster:
     def draw(self) -> None:
         """Add the cluster, its operations and its arrows."""
         with self.canvas.subgraph(name=f"cluster_{self.prefix}") as inside:
-            inside.attr(style="rounded,filled", fillcolor=CLUSTER, color=CLUSTER_EDGE, penwidth="1.5", margin="12")
+            inside.attr(style="rounded,filled", fillcolor=CLUSTER, color=CLUSTER_EDGE, penwidth="1.5",
+                        margin="12")
             self._top_row(inside)
             for block in self.boxes:
                 inside.node(self.idents[block], label=self._label(block), **role_style(role_of(block.op)))
@@ -111,7 +113,7 @@ class _Cluster:
                             {"label": small(_block_text(self.kernel, operand))})
 
     def _top_row(self, inside: graphviz.Digraph) -> None:
-        """The title and the blocks that are read, side by side: an arrow goes around a box, but over a title."""
+        """The title and the blocks that are read, side by side: arrows go around a box, over a title."""
         with inside.subgraph() as row:
             row.attr(rank="same")
             row.node(f"{self.prefix} title", label=self._title(), shape="plaintext", style="")
@@ -137,7 +139,7 @@ class _Cluster:
         return any(self.idents.get(block) == ident for block in self.holders.values())
 
     def _reaches(self, block: Block, ident: str) -> bool:
-        """Whether a block is part of computing the accumulator in that box: then the arrow goes back in time."""
+        """Whether a block helps to compute the accumulator in that box: the arrow goes back in time."""
         stack = [holder for holder in self.holders.values() if self.idents.get(holder) == ident]
         seen = set(stack)
         while stack:
@@ -155,15 +157,16 @@ class _Cluster:
         grid = ", ".join(f"{axis.name} {axis.steps} x {axis.block}" for axis in tiled) or "one step"
         read = sum(moved_bytes(kernel, operand) for operand in kernel.inputs)
         written = sum(moved_bytes(kernel, operand) for operand in kernel.outputs)
-        return label(kernel.name, soft=[f"grid {grid}", f"reads {bytes_text(read)}", f"writes {bytes_text(written)}"])
+        traffic = [f"reads {bytes_text(read)}", f"writes {bytes_text(written)}"]
+        return label(kernel.name, soft=[f"grid {grid}", *traffic])
 
     def _label(self, block: Block) -> str:
         held = [f"kept in {name}" + (f", from {self.starts[name]}" if name in self.starts else "")
                 for name, holder in self.holders.items() if holder is block]
-        constants = any(arg.op == "constant" for arg in block.args)
-        rest = f"({', '.join(str(arg) if arg.op == 'constant' else '·' for arg in block.args)})" if constants else ""
-        kind = f"{block.dtype} ({', '.join(block.axes)})"
-        return label(block.op, rest=rest, soft=[*_attributes(block), kind, *held], mono=lines_text(block.locs))
+        args = [str(arg) if arg.op == "constant" else "·" for arg in block.args]
+        rest = f"({', '.join(args)})" if any(arg.op == "constant" for arg in block.args) else ""
+        soft = [*_attributes(block), f"{block.dtype} ({', '.join(block.axes)})", *held]
+        return label(block.op, rest=rest, soft=soft, mono=lines_text(block.locs))
 
 
 def _attributes(block: Block) -> list[str]:

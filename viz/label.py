@@ -21,7 +21,9 @@ def label(name: str, *, soft: Sequence[str] = (), mono: Sequence[str] = (), rest
     """A label of one bold name (and `rest`, not bold), then small lines, then lines in a typewriter face."""
     tail = f'<font point-size="{SOFT_POINTS + 1}" color="{SOFT}"> {escape(rest)}</font>' if rest else ""
     rows = [f'<font point-size="{NAME_POINTS}" color="{INK}"><b>{escape(name)}</b></font>{tail}']
-    rows += [f'<font point-size="{SOFT_POINTS}" color="{SOFT}">{escape(text)}</font>' for text in soft if text]
+    rows += [
+        f'<font point-size="{SOFT_POINTS}" color="{SOFT}">{escape(text)}</font>' for text in soft if text
+    ]
     rows += [
         f'<font face="{MONO}" point-size="{MONO_POINTS}" color="{FAINT}">{escape(text)}</font>'
         for text in mono if text
@@ -51,10 +53,8 @@ def bytes_text(count: float) -> str:
     >>> bytes_text(96), bytes_text(33280), bytes_text(1048576)
     ('96 B', '32.5 KiB', '1 MiB')
     """
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1000:
-            break
+    units = ["GiB", "MiB", "KiB", "B"]
+    while count >= 1000 and len(units) > 1:
+        units.pop()
         count /= 1024
-    else:
-        unit = "GiB"
-    return f"{count:.3g} {unit}"
+    return f"{count:.3g} {units[-1]}"

@@ -2,10 +2,10 @@
 
     fill("dot_general") -> "#ffdcb8"      orange: the matrix unit's work
 
-Goes in: the op or the role of a thing. Comes out: its colour. Invariants: text is always near-black on a tint, so it
-reads in print and on a projector; hues come from the Okabe-Ito set, which people with colour-blindness can tell apart;
-no other file of viz/ spells a colour. Profilers paint by a hash of the name, so a colour means nothing from one
-picture to the next. Read next: graph.py.
+Goes in: the op or the role of a thing. Comes out: its colour. Invariants: text is always near-black on a
+tint, so it reads in print and on a projector; hues come from the Okabe-Ito set, which people with
+colour-blindness can tell apart; no other file of viz/ spells a colour. Profilers paint by a hash of the name,
+so a colour means nothing from one picture to the next. Read next: graph.py.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     Drawing("graph", "digraph { a -> b }").svg()  ->  "<svg ...>"          .png()  ->  b"\\x89PNG..."
 
-Goes in: text in the DOT language. Comes out: a picture. Invariants: the renderer is `dot` if it is there and runs, else
-`graphviz-pure` of the `dot` extra, which brings its own fonts and so gives the same bytes on every platform; without
-either, one error names both installs. Nothing is written here; tools/draw.py does that.
-The Python package `graphviz` can render too, but only by a `dot` on PATH. Read next: palette.py, then graph.py.
+Goes in: text in the DOT language. Comes out: a picture. Invariants: the renderer is `dot` if it is there and
+runs, else `graphviz-pure` of the `dot` extra, which brings its own fonts and so gives the same bytes on every
+platform; without either, one error names both installs. Nothing is written here; tools/draw.py does that. The
+Python package `graphviz` can render too, but only by a `dot` on PATH. Read next: palette.py, then graph.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from minicc.errors import CompileError
 
 PNG_DOTS_PER_INCH = 144  # twice the screen's 72, so that small text stays sharp
-HINT = "python -m pip install 'minicc-edu[dot]', or install Graphviz (graphviz.org/download) so that `dot` runs"
+HINT = "python -m pip install 'minicc-edu[dot]', or Graphviz (graphviz.org/download), whose `dot` must run"
 SECONDS = 60.0
 
 

@@ -3,10 +3,11 @@
     draw_pipeline(pipelined)          what a pipeline means: copies beside bodies, in steps
     draw_events(events, "matmul")     what a machine did: its own events, in cycles
 
-Goes in: a PipelinedKernel, or events of an emulator. Comes out: a Drawing whose boxes are placed here, not laid out by
-dot. Invariants: time has one scale over all rows; in the pipeline picture a darker bar is the second buffer of two, so
-double buffering shows as alternating shades; bars narrower than a hair are merged with their neighbours, never dropped.
-Profilers (Perfetto, the TensorBoard profiler) show the second kind. Read next: the pipeline level, kernel/pipeline.py.
+Goes in: a PipelinedKernel, or events of an emulator. Comes out: a Drawing whose boxes are placed here, not
+laid out by dot. Invariants: time has one scale over all rows; in the pipeline picture a darker bar is the
+second buffer of two, so double buffering shows as alternating shades; bars narrower than a hair are merged
+with their neighbours, never dropped. Profilers (Perfetto, the TensorBoard profiler) show the second kind.
+Read next: the pipeline level, kernel/pipeline.py.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def draw_rows(name: str, title: str, unit: str, rows: Sequence[tuple[str, Sequen
     scale = RIGHT / length
     canvas = graphviz.Graph(name)
     canvas.attr(bgcolor=PAPER, pad="0.15", splines="line")
-    canvas.attr("node", shape="box", fixedsize="true", fontname=SANS, fontsize="9", style="filled", penwidth="0.7",
-                fontcolor=INK)
+    canvas.attr("node", shape="box", fixedsize="true", fontname=SANS, fontsize="9", fontcolor=INK,
+                style="filled", penwidth="0.7")
     _ticks(canvas, begin, length, unit, len(rows))
     _text(canvas, "title", title, (RIGHT / 2, ROW * (len(rows) + 0.35)), RIGHT, 12, INK)
     for number, (label, row) in enumerate(rows):
@@ -72,7 +73,7 @@ def _ticks(canvas: graphviz.Graph, begin: float, length: float, unit: str, rows:
         x = (number * step - begin) / length * RIGHT
         top, foot = (f"tick {end} {number}" for end in "ab")
         for ident, y in ((top, ROW * rows), (foot, 0.0)):
-            canvas.node(ident, label="", shape="point", width="0.005", height="0.005", color=RULE, pos=_at(x, y))
+            canvas.node(ident, label="", shape="point", width="0.005", color=RULE, pos=_at(x, y))
         canvas.edge(top, foot, color=RULE, penwidth="0.7")
         _text(canvas, f"tick {number}", f"{number * step:,g}", (x, -9.0), 60, 8, FAINT)
     _text(canvas, "unit", unit + r"\r", (-LEFT / 2 - 6, -9.0), LEFT, 8, FAINT)
@@ -89,10 +90,11 @@ def _tick_step(length: float) -> float:
 
 
 def _text(
-    canvas: graphviz.Graph, ident: str, text: str, at: tuple[float, float], width: float, size: int, colour: str
+    canvas: graphviz.Graph, ident: str, text: str, at: tuple[float, float], width: float, points: int,
+    colour: str,
 ) -> None:
-    canvas.node(ident, label=text, shape="plaintext", style="", pos=_at(*at), width=_inches(width), height="0.2",
-                fontsize=str(size), fontcolor=colour)
+    canvas.node(ident, label=text, shape="plaintext", style="", pos=_at(*at), width=_inches(width),
+                height="0.2", fontsize=str(points), fontcolor=colour)
 
 
 def _at(x: float, y: float) -> str:
@@ -119,8 +121,10 @@ def _merged(row: Iterable[Span], hair: float) -> list[Span]:
 
 # ---- the pipeline level ----
 
-def draw_pipeline(pipelined: PipelinedKernel, name: str = "pipeline", shown_steps: int = SHOWN_STEPS) -> Drawing:
-    """The first steps of a pipeline, where each copy of a block and each run of the body takes one unit of time."""
+def draw_pipeline(
+    pipelined: PipelinedKernel, name: str = "pipeline", shown_steps: int = SHOWN_STEPS
+) -> Drawing:
+    """The first steps of a pipeline, where a copy of a block takes one unit of time, and so does a body."""
     kernel = pipelined.kernel
     spans = _play(pipelined, min(shown_steps, kernel.steps))
     rows = []
@@ -128,7 +132,8 @@ def draw_pipeline(pipelined: PipelinedKernel, name: str = "pipeline", shown_step
         depth = pipelined.depths.get(operand.name)
         way = "in" if operand in kernel.inputs else "out"
         if depth is not None:
-            rows.append((f"{operand.name} {way}, {depth} buffer{'s' if depth > 1 else ''}", spans[operand.name]))
+            buffers = f"{depth} buffer{'s' if depth > 1 else ''}"
+            rows.append((f"{operand.name} {way}, {buffers}", spans[operand.name]))
     place = sum(operand.name in pipelined.depths for operand in kernel.inputs)
     rows.insert(place, ("body", spans[""]))
     cut = f"the first {shown_steps} of {kernel.steps} steps" if kernel.steps > shown_steps else "every step"
@@ -137,7 +142,7 @@ def draw_pipeline(pipelined: PipelinedKernel, name: str = "pipeline", shown_step
 
 
 def _play(pipelined: PipelinedKernel, steps: int) -> dict[str, list[Span]]:
-    """Operand ("" for the body) -> its bars, when the first steps run with copies and bodies of one unit each."""
+    """Operand ("" for the body) -> its bars, when the first steps run, a unit for each copy and body."""
     kernel = pipelined.kernel
     inputs = {operand.name for operand in kernel.inputs}
     spans: dict[str, list[Span]] = {operand.name: [] for operand in kernel.operands} | {"": []}
@@ -179,7 +184,9 @@ def _play(pipelined: PipelinedKernel, steps: int) -> dict[str, list[Span]]:
 
 # ---- what a machine did ----
 
-TRACK_ROLES = (("mxu", "body"), ("dma", "copy_in"), ("vector", "vector"), ("xlu", "reduce"), ("eup", "reduce"))
+TRACK_ROLES = (
+    ("mxu", "body"), ("dma", "copy_in"), ("vector", "vector"), ("xlu", "reduce"), ("eup", "reduce"),
+)
 
 
 def draw_events(events: Sequence[Event], title: str, name: str = "timeline") -> Drawing:

@@ -2,10 +2,10 @@
 
     write_file(Path("out/graph.svg"), data)      all of it, or one error and no half of it
 
-Goes in: finished text or bytes. Comes out: a file, or characters that the terminal can show. Invariants: a reader never
-sees half a file (it is written beside its place and renamed); a terminal that cannot encode a character gets a plain
-one in its place; progress shows on a terminal only and leaves no carriage return in a pipe.
-Read next: commands.py.
+Goes in: finished text or bytes. Comes out: a file, or characters that the terminal can show. Invariants: a
+reader never sees half a file (it is written beside its place and renamed); a terminal that cannot encode a
+character gets a plain one in its place; progress shows on a terminal only and leaves no carriage return in a
+pipe. Read next: commands.py.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from minicc.errors import CompileError
 
 # what an ASCII terminal gets instead
 PLAIN = {
-    "·": ".", "×": "x", "—": "-", "–": "-", "→": "->", "≥": ">=", "≤": "<=", "─": "-", "│": "|", "█": "#", "░": ".",
-    "▏": "|", "…": "...", "µ": "u", "²": "^2", "✓": "ok", "✗": "no", "’": "'",
+    "·": ".", "×": "x", "—": "-", "–": "-", "→": "->", "≥": ">=", "≤": "<=", "─": "-", "│": "|", "█": "#",
+    "░": ".", "▏": "|", "…": "...", "µ": "u", "²": "^2", "✓": "ok", "✗": "no", "’": "'",
 }
 
 
@@ -61,8 +61,8 @@ def write_file(path: Path, data: bytes | str) -> Path:
     except OSError as failure:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
-        reason = failure.strerror or type(failure).__name__
-        raise CompileError("write", f"cannot write {path}", got=reason, hint="-o with another place") from failure
+        got = failure.strerror or type(failure).__name__
+        raise CompileError("write", f"cannot write {path}", got=got, hint="another -o") from failure
     return path
 
 
