@@ -7,8 +7,8 @@ A tree that one can learn in a minute:
         ShapeError              ... its shapes are        (also a ValueError)
         DtypeError              ... its dtypes are        (also a TypeError)
         OutOfRangeError         ... an index is           (also an IndexError)
-      MachineFault              the emulated machine caught something: a race, an uninitialised read, a deadlock
-      Todo                      an exercise that is not done yet (also a NotImplementedError)
+      MachineFault              the emulated machine caught something: a race, an uninitialised read, a
+      deadlock Todo                      an exercise that is not done yet (also a NotImplementedError)
 
 Every error says the same five things, in the same order, each left out only when it does not apply:
 
@@ -18,8 +18,8 @@ dot_general: contracted sizes differ. got 784 and 512; need equal.
   at train.py:12: h = x @ w
   try: w.T
 
-Real compilers print a diagnostic per source location too (clang, MLIR); the ones that do not are why people ask
-"which of my lines is fusion_33?". This file imports nothing of minicc.
+Real compilers print a diagnostic per source location too (clang, MLIR); the ones that do not are why people
+ask "which of my lines is fusion_33?". This file imports nothing of minicc.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ SHOWN_LINES = 3  # an error that lists twenty places helps no one
 
 @dataclass(frozen=True, order=True)
 class Loc:
-    """One line of a user's program. `text` overrides what linecache finds (an interactive session, a test)."""
+    """One line of a user's program. `text` overrides what linecache finds (an interactive session, a
+    test)."""
 
     file: str
     line: int
@@ -65,7 +66,8 @@ class MiniccError(Exception):
     """
 
     def __init__(
-        self, stage: str, what: str, *, got: object = "", need: object = "", at: tuple[Loc, ...] = (), hint: str = ""
+        self, stage: str, what: str, *, got: object = "", need: object = "", at: tuple[Loc, ...] = (),
+        hint: str = "",
     ) -> None:
         self.stage, self.what, self.got, self.need, self.hint = stage, what, str(got), str(need), hint
         self.at = tuple(at)
@@ -87,7 +89,9 @@ class MiniccError(Exception):
         return _rebuild, (type(self), self.stage, self.what, self.got, self.need, self.at, self.hint)
 
 
-def _rebuild(kind: type, stage: str, what: str, got: str, need: str, at: tuple[Loc, ...], hint: str) -> MiniccError:
+def _rebuild(
+    kind: type, stage: str, what: str, got: str, need: str, at: tuple[Loc, ...], hint: str
+) -> MiniccError:
     return kind(stage, what, got=got, need=need, at=at, hint=hint)
 
 
@@ -108,7 +112,8 @@ class OutOfRangeError(CompileError, IndexError):
 
 
 class MachineFault(MiniccError):
-    """The emulated machine caught the program doing something a real one would get silently wrong, or hang on."""
+    """The emulated machine caught the program doing something a real one would get silently wrong, or hang
+    on."""
 
 
 class Todo(MiniccError, NotImplementedError):

@@ -2,10 +2,10 @@
 
     PassRecord("fuse", before=<Graph>, after=<Module>, steps=(Step("%2 into %3", True, "saves 256 KiB"), ...))
 
-A pass takes an optional `log`, a list to which it appends a `Step` per decision; the compiler wraps what it appended
-in a `PassRecord`. A pass that is handed no list makes no steps, so tracing costs nothing when it is off. XLA dumps
-its modules between passes in the same spirit; LLVM calls the decisions "optimisation remarks".
-This file imports nothing of minicc.
+A pass takes an optional `log`, a list to which it appends a `Step` per decision; the compiler wraps what it
+appended in a `PassRecord`. A pass that is handed no list makes no steps, so tracing costs nothing when it
+is off. XLA dumps its modules between passes in the same spirit; LLVM calls the decisions "optimisation
+remarks". This file imports nothing of minicc.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Step:
-    """One decision of a pass: what was considered, whether it was taken, and why, in words that carry the numbers."""
+    """One decision of a pass: what was considered, whether it was taken, and why, in words that carry the
+    numbers."""
 
     what: str
     taken: bool
@@ -27,7 +28,8 @@ class Step:
 
 @dataclass(frozen=True)
 class PassRecord:
-    """One pass over one program: both sides of it, its decisions, and how long it took (on this CPU, in seconds)."""
+    """One pass over one program: both sides of it, its decisions, and how long it took (on this CPU, in
+    seconds)."""
 
     name: str
     before: object
@@ -38,7 +40,8 @@ class PassRecord:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened on an emulated machine between two cycles, on one of its tracks ("mxu0", "dma", ...)."""
+    """Something that happened on an emulated machine between two cycles, on one of its tracks ("mxu0",
+    "dma", ...)."""
 
     track: str
     name: str

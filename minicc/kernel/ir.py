@@ -9,27 +9,30 @@
       always:  acc = add(acc, dot(x, w, k))
       last:    y = maximum(add(acc, b), 0.0)
 
-A kernel is written over named *axes*. An axis has a size and a block: the grid walks it in ceil(size / block) steps,
-and at each step a block of `block` elements (fewer at the end) is at work. Each operand says at which index it is read
-or written, one affine expression of axes per dimension, in elements; an axis name in it stands for all the elements of
-the axis's block. Every value in the body varies over some axes, and broadcasts along the others like numpy. So
-broadcasting, transposing and slicing need no op in a body: they are in the operands' indices, and `tile` only sets
-the blocks.
+A kernel is written over named *axes*. An axis has a size and a block: the grid walks it in ceil(size /
+block) steps, and at each step a block of `block` elements (fewer at the end) is at work. Each operand says
+at which index it is read or written, one affine expression of axes per dimension, in elements; an axis name
+in it stands for all the elements of the axis's block. Every value in the body varies over some axes, and
+broadcasts along the others like numpy. So broadcasting, transposing and slicing need no op in a body: they
+are in the operands' indices, and `tile` only sets the blocks.
 
-Axes are parallel (in every output, never reduced), sequential (reduced into an accumulator, step by step) or whole
-(the block is the whole axis). Guards: a statement runs always, or at the first or last step of all sequential axes.
-Invariants (see verify): parallel axes come before sequential ones; a whole axis has one step; what runs `always` or
-`first` writes accumulators, `last` writes outputs, and with no sequential axis there is only `always`.
+Axes are parallel (in every output, never reduced), sequential (reduced into an accumulator, step by step)
+or whole (the block is the whole axis). Guards: a statement runs always, or at the first or last step of all
+sequential axes. Invariants (see verify): parallel axes come before sequential ones; a whole axis has one
+step; what runs `always` or `first` writes accumulators, `last` writes outputs, and with no sequential axis
+there is only `always`.
 
-It is the idea of a Pallas kernel (grid, BlockSpec, scratch, body), with einsum's named axes in place of block shapes;
-Triton writes the same thing as pointers and masks. Read next: fuse.py makes kernels, tile.py sets their blocks.
+It is the idea of a Pallas kernel (grid, BlockSpec, scratch, body), with einsum's named axes in place of
+block shapes; Triton writes the same thing as pointers and masks. Read next: fuse.py makes kernels, tile.py
+sets their blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -95,7 +98,8 @@ class Index:
 
     def scaled(self, factor: int, shift: int = 0) -> Index:
         """self * factor + shift."""
-        return Index(tuple((name, stride * factor) for name, stride in self.terms), self.offset * factor + shift)
+        terms = tuple((name, stride * factor) for name, stride in self.terms)
+        return Index(terms, self.offset * factor + shift)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -121,9 +125,9 @@ class Index:
 class Operand:
     """An array in memory that a kernel reads or writes a block of at each step.
 
-    name: within the kernel. buffer: the array's name in the module. type: how this kernel views the buffer, which is
-    contiguous and row-major: a reshape of it costs nothing. index: one per dimension of type. fill: what elements
-    outside the array read as; None when the index never leaves it.
+    name: within the kernel. buffer: the array's name in the module. type: how this kernel views the buffer,
+    which is contiguous and row-major: a reshape of it costs nothing. index: one per dimension of type.
+    fill: what elements outside the array read as; None when the index never leaves it.
     """
 
     name: str
@@ -165,7 +169,8 @@ class Block:
         iota      index: Index, shape-less  the index's value at each element, as `dtype`
         reduce    kind, axes: axis names
         dot       contract: axis names      sum over them of args[0] * args[1]
-    and every elementwise op, compare, select and convert. axes: what the values vary over, in the kernel's order.
+    and every elementwise op, compare, select and convert. axes: what the values vary over, in the kernel's
+    order.
     """
 
     op: str
@@ -175,17 +180,23 @@ class Block:
     axes: tuple[str, ...]
     locs: tuple[Loc, ...] = field(default=(), repr=False)
 
-    def __str__(self) -> str:
+    def text(self, names: Mapping[Block, str]) -> str:
+        """The block as nested calls; one that is in `names` is written by its name."""
+        if self in names:
+            return names[self]
         match self.op:
             case "load":
                 return self.attrs["ref"]
             case "constant":
                 return constant_text(self.attrs["value"])
-        parts = [str(arg) for arg in self.args]
+        parts = [arg.text(names) for arg in self.args]
         parts += [f"{name}={attribute_text(value)}" for name, value in self.attrs.items()]
-        if self.op in ("iota", "convert"):
+        if self.op == "iota":
             parts.append(f"dtype={self.dtype}")
         return f"{self.op}({', '.join(parts)})"
+
+    def __str__(self) -> str:
+        return self.text({})
 
 
 def constant_text(value: np.ndarray) -> str:
@@ -213,9 +224,6 @@ class Statement:
     guard: Guard
     target: str
     value: Block
-
-    def __str__(self) -> str:
-        return f"{self.guard.value + ':':8} {self.target} = {self.value}"
 
 
 @dataclass(frozen=True)
@@ -267,10 +275,11 @@ class Kernel:
     def block_shape(self, operand: Operand) -> tuple[int, ...]:
         """Elements of a full block of the operand, per dimension of its type.
 
-        A dimension that no axis moves along has 1; one that an axis strides over counts the elements read, not spanned.
+        A dimension that no axis moves along has 1; one that an axis strides over counts the elements read,
+        not spanned.
         """
         sizes = {axis.name: axis.block for axis in self.axes}
-        return tuple(np.prod([sizes[name] for name in index.axes], dtype=int).item() for index in operand.index)
+        return tuple(prod(sizes[name] for name in index.axes) for index in operand.index)
 
     def locs(self) -> tuple[Loc, ...]:
         """Every user line in the body, in order of first use."""
@@ -278,17 +287,20 @@ class Kernel:
 
     def blocks(self) -> tuple[Block, ...]:
         """Every block of the body, each once, arguments before users, in the order of the statements."""
-        order: dict[Block, None] = {}
+        found = (block for statement in self.body for block in post_order(statement.value))
+        return tuple(dict.fromkeys(found))
 
-        def visit(block: Block) -> None:
-            if block not in order:
-                for arg in block.args:
-                    visit(arg)
-                order[block] = None
+    def renamed(self, name: str) -> Kernel:
+        """The same kernel by another name."""
+        return replace(self, name=name)
 
-        for statement in self.body:
-            visit(statement.value)
-        return tuple(order)
+    def mapped(self, change: Callable[[Block], Block]) -> Kernel:
+        """The same kernel with `change` applied to every block, arguments first; shared blocks stay
+        shared."""
+        new: dict[Block, Block] = {}
+        for block in self.blocks():
+            new[block] = change(replace(block, args=tuple(new[arg] for arg in block.args)))
+        return replace(self, body=tuple(replace(s, value=new[s.value]) for s in self.body))
 
     def __str__(self) -> str:
         lines = [f"kernel {self.name}", f"  grid  {', '.join(map(str, self.axes)) or 'one step'}"]
@@ -297,15 +309,46 @@ class Kernel:
         lines.append(f"  out   {', '.join(map(str, self.outputs))}")
         if self.scratch:
             lines.append(f"  acc   {', '.join(map(str, self.scratch))}")
-        return "\n".join(lines + [f"  {statement}" for statement in self.body])
+        return "\n".join(lines + self._body_lines())
+
+    def _body_lines(self) -> list[str]:
+        """One line per statement; what is used more than once gets a line and a name (%0, %1, ...) before
+        it."""
+        uses = [arg for block in self.blocks() for arg in block.args]
+        names: dict[Block, str] = {}
+        lines = []
+        for statement in self.body:
+            guard = f"  {statement.guard.value + ':':8} "
+            for block in post_order(statement.value):
+                if uses.count(block) > 1 and block.op not in ("load", "constant") and block not in names:
+                    text = block.text(names)
+                    names[block] = f"%{len(names)}"
+                    lines.append(f"{guard}{names[block]} = {text}")
+            lines.append(f"{guard}{statement.target} = {statement.value.text(names)}")
+        return lines
+
+
+def post_order(root: Block) -> list[Block]:
+    """A block and everything below it, each once, arguments before users."""
+    order: dict[Block, None] = {}
+
+    def visit(block: Block) -> None:
+        if block not in order:
+            for arg in block.args:
+                visit(arg)
+            order[block] = None
+
+    visit(root)
+    return list(order)
 
 
 @dataclass(frozen=True)
 class Module:
     """A whole graph as kernels in order, which meet in buffers named by strings.
 
-    inputs: (buffer, type) in the order of the graph's inputs. outputs: (buffer, type) likewise; a buffer may be an
-    input itself, and the type a reshape of it. constants: buffers that are filled before the first run.
+    inputs: (buffer, type) in the order of the graph's inputs. outputs: (buffer, type) likewise; a buffer
+    may be an input itself, and the type a reshape of it. constants: buffers that are filled before the
+    first run.
     """
 
     name: str

@@ -20,18 +20,20 @@
         copy_wait  y[-2]
         copy_wait  y[-1]
 
-Goes in: a tiled Kernel, and how many buffers each operand gets (its depth). Comes out: a PipelinedKernel, three lists
-of commands that code generation follows literally. A block is copied in only at the steps where it changes, and out
-after its last step; the guard of a command names the grid axes that must be at their first (or last) step then.
-`x[t+1]` is the block of the next step, `y[-2]` the one written two blocks ago, whose buffer comes round again.
+Goes in: a tiled Kernel, and how many buffers each operand gets (its depth). Comes out: a PipelinedKernel,
+three lists of commands that code generation follows literally. A block is copied in only at the steps where
+it changes, and out after its last step; the guard of a command names the grid axes that must be at their
+first (or last) step then. `x[t+1]` is the block of the next step, `y[-2]` the one written two blocks ago,
+whose buffer comes round again.
 
-Why guards are this simple: from one step to the next, one axis advances and every axis inside it wraps to zero. So an
-operand's block changed exactly if its innermost axis moved, that is, if all axes inside that one stand at zero.
+Why guards are this simple: from one step to the next, one axis advances and every axis inside it wraps to
+zero. So an operand's block changed exactly if its innermost axis moved, that is, if all axes inside that
+one stand at zero.
 
 Operands that stay in fast memory between kernels (`resident`) are read and written in place and never copied.
 `evaluate_pipelined` (evaluate.py) runs this level with poisoned buffers, so a wrong pipeline fails at once.
-Mosaic emits the same loop from a Pallas BlockSpec, with the guards as comparisons of block indices; Triton and CUTLASS
-call it multistage (`num_stages` is the depth). Read next: tpu/lower.py.
+Mosaic emits the same loop from a Pallas BlockSpec, with the guards as comparisons of block indices; Triton
+and CUTLASS call it multistage (`num_stages` is the depth). Read next: tpu/lower.py.
 """
 
 from __future__ import annotations
@@ -57,9 +59,9 @@ class Verb(Enum):
 class Command:
     """One command of a pipeline.
 
-    operand: whose block; empty for the body. ahead: for an input, how many steps ahead of t the block is needed; for
-    the wait on an output, how many of its blocks ago (negative). first / last: the axes that must stand at their first
-    / last step, at the step the block belongs to, for the command to run at all.
+    operand: whose block; empty for the body. ahead: for an input, how many steps ahead of t the block is
+    needed; for the wait on an output, how many of its blocks ago (negative). first / last: the axes that
+    must stand at their first / last step, at the step the block belongs to, for the command to run at all.
     """
 
     verb: Verb
@@ -72,7 +74,7 @@ class Command:
         if self.verb is Verb.BODY:
             return "body"
         place = f"{self.ahead}" if self.ahead < 0 else "t" + (f"+{self.ahead}" if self.ahead else "")
-        guards = [f"{name} {edge}" for edge, names in (("first", self.first), ("last", self.last)) for name in names]
+        guards = [f"{name} first" for name in self.first] + [f"{name} last" for name in self.last]
         text = f"{self.verb.value:10} {self.operand}[{place}]"
         return f"{text:20} at {', '.join(guards)}" if guards else text
 
@@ -81,8 +83,8 @@ class Command:
 class PipelinedKernel:
     """A kernel and the commands that move its blocks.
 
-    depths: operand -> buffers; an operand that is not there is resident. prologue runs once before the first step,
-    with t = 0; steady at every step; epilogue once after the last.
+    depths: operand -> buffers; an operand that is not there is resident. prologue runs once before the
+    first step, with t = 0; steady at every step; epilogue once after the last.
     """
 
     kernel: Kernel
@@ -100,7 +102,9 @@ class PipelinedKernel:
         lines = [f"pipelined {self.kernel.name}, {self.kernel.steps} steps"]
         buffers = [f"{name}[{depth}]" for name, depth in self.depths.items()]
         resident = [op.name for op in self.kernel.operands if op.name not in self.depths]
-        lines.append(f"  buffers   {' '.join(buffers)}" + (f"   resident {' '.join(resident)}" if resident else ""))
+        lines.append(f"  buffers   {' '.join(buffers)}")
+        if resident:
+            lines.append(f"  resident  {' '.join(resident)}")
         parts = (("prologue", self.prologue), (f"steady  t = 0 .. {self.kernel.steps - 1}", self.steady),
                  ("epilogue", self.epilogue))
         for title, commands in parts:
@@ -137,8 +141,8 @@ def pipeline(
 ) -> PipelinedKernel:
     """Make the kernel's copies explicit, with `depth` buffers for each operand that has more than one block.
 
-    resident: names of operands that stay in fast memory. depth 1 copies and computes in turn; 2 overlaps them.
-    Raises: CompileError for a depth below 1.
+    resident: names of operands that stay in fast memory. depth 1 copies and computes in turn; 2 overlaps
+    them. Raises: CompileError for a depth below 1.
     """
     if depth < 1:
         raise CompileError("pipeline", "a pipeline needs buffers", got=f"depth {depth}", need="1 or more")

@@ -1,0 +1,285 @@
+"""Building a kernel: pull a value and all that is fused with it into one body, then decide how its axes are
+walked.
+
+    maximum(add(dot(x, w), bias), 0.0) at (m, n)
+        ->  first: acc = 0.0    always: acc = add(acc, dot(x, w))    last: out = maximum(add(acc, bias), 0.0)
+
+Goes in: a graph, a root, and the set of nodes fused into their users. Comes out: an untiled Kernel, or
+`Illegal` with the reason in words. What makes an axis *whole*: the output or a later op has it, and a
+reduction runs over it (a softmax row), or a reduction over it depends on another one. What is reduced and
+not whole is *sequential*: it gets an accumulator, and what follows the reduction runs at the last step.
+Read next: collapse.py, which merges axes that are contiguous everywhere, and tile.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+
+from minicc.graph.elementwise import REDUCE
+from minicc.graph.ir import F32, DType, Graph, Node, Type, Value
+from minicc.kernel.collapse import collapse
+from minicc.kernel.cost import Target
+from minicc.kernel.ir import (
+    Axis,
+    AxisKind,
+    Block,
+    Guard,
+    Index,
+    Kernel,
+    Operand,
+    Scratch,
+    Statement,
+    post_order,
+)
+from minicc.kernel.positions import Position, non_unit, operand_positions, view_source
+
+LARGEST_BODY = 256  # ops in one body; a longer chain of ops becomes several kernels
+COMBINE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"}
+OUTPUT_AXES = ((), ("n",), ("m", "n"), ("b", "m", "n"), ("b", "h", "m", "n"))
+
+
+class Illegal(Exception):
+    """Why these nodes cannot be one kernel. Never reaches a user: fusion logs it as the reason of a
+    refusal."""
+
+
+@dataclass
+class _Pull:
+    """The body under construction: axes, operands, and what was pulled in already."""
+
+    fused: Collection[Node]
+    graph: Graph
+    buffer: Callable[[Node], str]
+    sizes: dict[str, int] = field(default_factory=dict)
+    operands: dict[tuple, Operand] = field(default_factory=dict)
+    known: dict[tuple[Value, Position], Block] = field(default_factory=dict)
+
+    def axis(self, size: int, wish: str) -> str:
+        """A new axis, named as wished or with a number behind it."""
+        name, number = wish, 1
+        while name in self.sizes:
+            number += 1
+            name = f"{wish}{number}"
+        self.sizes[name] = size
+        return name
+
+    def pull(self, value: Value, position: Position, dropped: tuple[str, ...]) -> Block:
+        """The block of `value` at `position`. dropped: axes that a broadcast just lost, so that a reduction
+        below it walks the same axis as the code above it (max and exp of a softmax see the row as one
+        axis)."""
+        key = (value, position)
+        if key not in self.known:
+            if len(self.known) > LARGEST_BODY:
+                raise Illegal(f"the kernel would have more than {LARGEST_BODY} ops")
+            self.known[key] = self._make(value, position, dropped)
+        return self.known[key]
+
+    def _make(self, value: Value, position: Position, dropped: tuple[str, ...]) -> Block:
+        node = value.node
+        if node.op == "constant" and node.attrs["value"].ndim == 0:
+            scalar = {"value": node.attrs["value"]}
+            return Block("constant", (), scalar, value.dtype, (), self.graph.lines(node))
+        if node.op == "pad":
+            low_high = zip(node.attrs["low"], node.attrs["high"], strict=True)
+            fill = _scalar(node.operands[1]) if any(map(any, low_high)) else None
+            return self._load(node.operands[0], operand_positions(node, position, _no_axis)[0], fill, node)
+        if node not in self.fused:
+            return self._load(value, position, None, node)
+        return self.compute(value, position, dropped)
+
+    def compute(self, value: Value, position: Position, dropped: tuple[str, ...]) -> Block:
+        """The block that computes a node here, whether or not it is fused (the root of a kernel is not)."""
+        node, locs = value.node, self.graph.lines(value.node)
+        if node.op == "pad":
+            return self._make(value, position, dropped)
+        if node.op == "iota":
+            index = position[node.attrs["axis"]]
+            return Block("iota", (), {"index": index}, value.dtype, index.axes, locs)
+        spare = [name for name in dropped if name not in _axes(position)]
+        made: list[str] = []
+
+        def new_axis(size: int) -> str:
+            reuse = [name for name in spare if self.sizes[name] == size and name not in made]
+            name = reuse[0] if node.op == "reduce" and reuse else self.axis(size, "k")
+            made.append(name)
+            return name
+
+        positions = operand_positions(node, position, new_axis)
+        if node.op in ("broadcast_in_dim", "transpose", "reshape", "slice"):
+            lost = tuple(name for name in _axes(position) if name not in _axes(positions[0]))
+            return self.pull(node.operands[0], positions[0], dropped + lost)
+        args = tuple(self.pull(*pair, dropped) for pair in zip(node.operands, positions, strict=True))
+        axes = tuple(dict.fromkeys(name for arg in args for name in arg.axes))
+        attrs: dict = dict(node.attrs)
+        op = node.op
+        if node.op == "dot_general":
+            op, attrs = "dot", {"contract": tuple(made)}
+        elif node.op == "reduce":
+            attrs = {"kind": node.attrs["kind"], "axes": tuple(made)}
+        return Block(op, args, attrs, value.dtype, tuple(name for name in axes if name not in made), locs)
+
+    def _load(self, value: Value, position: Position, fill: float | None, reader: Node) -> Block:
+        """Read a buffer; its dimensions of 1 are dropped from the view."""
+        kept = non_unit(value.shape)
+        view = Type(value.dtype, tuple(value.shape[dim] for dim in kept))
+        index = tuple(position[dim] for dim in kept)
+        if fill is not None:  # a dimension of 1 that a pad moves out of the array must stay
+            view, index = value.type, position
+        buffer = self.buffer(view_source(value).node)
+        key = (buffer, view, index, fill)
+        if key not in self.operands:
+            same = sum(operand.buffer == buffer for operand in self.operands.values())
+            name = buffer if not same else f"{buffer}_{same + 1}"
+            self.operands[key] = Operand(name, buffer, view, index, fill)
+        axes = tuple(dict.fromkeys(self.operands[key].axes))
+        locs = self.graph.lines(reader)
+        return Block("load", (), {"ref": self.operands[key].name}, value.dtype, axes, locs)
+
+
+def _no_axis(size: int) -> str:
+    raise AssertionError("this op makes no axis")
+
+
+def _axes(position: Position) -> tuple[str, ...]:
+    return tuple(name for index in position for name in index.axes)
+
+
+def _scalar(value: Value) -> float:
+    if value.op != "constant":
+        raise Illegal("a pad value that is not a constant")
+    return float(value.node.attrs["value"])
+
+
+def build_kernel(
+    graph: Graph, root: Value, fused: Collection[Node], buffer: Callable[[Node], str], target: Target
+) -> Kernel:
+    """The kernel that computes `root` from whatever is not fused.
+
+    Raises: Illegal, with the reason, if its axes cannot be walked by one grid or would not fit the target.
+    """
+    body = _Pull(fused, graph, buffer)
+    rank = len(non_unit(root.shape))
+    names = OUTPUT_AXES[rank] if rank < len(OUTPUT_AXES) else tuple(f"d{dim}" for dim in range(rank))
+    wishes = iter(names)
+    position = tuple(
+        Index() if size == 1 else Index.axis(body.axis(size, next(wishes))) for size in root.shape)
+    value = body.compute(root, position, ())
+    kinds = _axis_kinds(value, names, body.sizes)
+    rank_of = {AxisKind.PARALLEL: 0, AxisKind.WHOLE: 1, AxisKind.SEQUENTIAL: 2}
+    order = sorted(body.sizes, key=lambda name: rank_of[kinds[name]])
+    axes = tuple(Axis(name, body.sizes[name], body.sizes[name], kinds[name]) for name in order)
+    view = Type(root.dtype, tuple(body.sizes[name] for name in names))
+    out_name = buffer(root.node)
+    output = Operand(out_name, out_name, view, tuple(Index.axis(name) for name in names))
+    statements, scratch = _statements(value, output.name, kinds)
+    kernel = Kernel(_kernel_name(value), axes, tuple(body.operands.values()), (output,), scratch, statements)
+    kernel = collapse(_in_order(kernel))
+    _check(kernel, target)
+    return kernel
+
+
+def reduced_axes(block: Block) -> tuple[str, ...]:
+    """The axes a block sums (or maximises, ...) over."""
+    return block.attrs.get("axes", ()) + block.attrs.get("contract", ())
+
+
+def _axis_kinds(root: Block, outputs: Collection[str], sizes: Mapping[str, int]) -> dict[str, AxisKind]:
+    """Decide how each axis is walked; see the module's docstring for the rule."""
+    blocks = post_order(root)
+    behind: dict[Block, set[str]] = {}  # axes reduced somewhere below a block
+    whole: set[str] = set()
+    for block in blocks:
+        below = set().union(*(behind[arg] for arg in block.args)) if block.args else set()
+        inside = set(block.axes) | set(reduced_axes(block))
+        whole |= below & inside
+        behind[block] = below | set(reduced_axes(block))
+    whole |= behind[root] & set(outputs)
+    sequential = [b for b in blocks if reduced_axes(b) and not set(reduced_axes(b)) & whole]
+    groups = {frozenset(reduced_axes(b)) for b in sequential}
+    main = max(groups, key=lambda group: prod(sizes[name] for name in group), default=frozenset())
+    for block in sequential:
+        below = set().union(*(behind[arg] for arg in block.args))
+        if frozenset(reduced_axes(block)) != main or main & below:
+            whole |= set(reduced_axes(block))
+    for block in blocks:  # a reduction over both kinds is over whole axes only
+        if set(reduced_axes(block)) & whole:
+            whole |= set(reduced_axes(block))
+    walked = {name: AxisKind.PARALLEL if name in outputs else AxisKind.SEQUENTIAL for name in sizes}
+    return {name: AxisKind.WHOLE if name in whole else kind for name, kind in walked.items()}
+
+
+def _statements(
+    root: Block, output: str, kinds: Mapping[str, AxisKind]
+) -> tuple[tuple[Statement, ...], tuple[Scratch, ...]]:
+    """The guarded statements: an accumulator for each reduction over sequential axes."""
+    accumulators: dict[Block, Scratch] = {}
+    new: dict[Block, Block] = {}
+    first: list[Statement] = []
+    always: list[Statement] = []
+    for block in post_order(root):
+        copy = replace(block, args=tuple(new[arg] for arg in block.args)) if block.args else block
+        if not any(kinds[name] is AxisKind.SEQUENTIAL for name in reduced_axes(block)):
+            new[block] = copy
+            continue
+        name = "acc" if not accumulators else f"acc{len(accumulators) + 1}"
+        accumulators[block] = Scratch(name, block.dtype, block.axes)
+        kind = block.attrs.get("kind", "sum")
+        load = Block("load", (), {"ref": name}, block.dtype, block.axes, block.locs)
+        scalar = {"value": neutral_value(kind, block.dtype)}
+        neutral = Block("constant", (), scalar, block.dtype, (), block.locs)
+        first.append(Statement(Guard.FIRST, name, neutral))
+        update = Block(COMBINE[kind], (load, copy), {}, block.dtype, block.axes, block.locs)
+        always.append(Statement(Guard.ALWAYS, name, update))
+        new[block] = load
+    guard = Guard.LAST if accumulators else Guard.ALWAYS
+    return (*first, *always, Statement(guard, output, new[root])), tuple(accumulators.values())
+
+
+def neutral_value(kind: str, dtype: DType) -> np.ndarray:
+    """What leaves any value unchanged when combined with it: 0 for a sum, the smallest number for a max."""
+    neutral = REDUCE[kind][1]
+    if dtype.kind == "i" and np.isinf(neutral):
+        limits = np.iinfo(dtype.numpy)
+        neutral = limits.min if neutral < 0 else limits.max
+    return np.array(neutral, dtype.numpy)
+
+
+def _in_order(kernel: Kernel) -> Kernel:
+    """Every tuple of axis names in the kernel's own order."""
+    place = {axis.name: number for number, axis in enumerate(kernel.axes)}
+
+    def sort(block: Block) -> Block:
+        return replace(block, axes=tuple(sorted(block.axes, key=place.__getitem__)))
+
+    scratch = tuple(replace(s, axes=tuple(sorted(s.axes, key=place.__getitem__))) for s in kernel.scratch)
+    return replace(kernel.mapped(sort), scratch=scratch)
+
+
+def _kernel_name(root: Block) -> str:
+    """The ops of the body in order, each run of equal ones once, four at most."""
+    blocks = [block for block in post_order(root) if block.op not in ("load", "constant")]
+    ops = list(dict.fromkeys(block.attrs.get("kind", block.op) for block in blocks))
+    return "_".join(ops[:4]) or "copy"
+
+
+def _check(kernel: Kernel, target: Target) -> None:
+    """Refuse what the target cannot run. Raises: Illegal."""
+    blocks = kernel.blocks()
+    dots = [block for block in blocks if block.op == "dot"]
+    whole = {axis.name: axis.size for axis in kernel.axes if axis.kind is AxisKind.WHOLE}
+    if len(dots) > 1:
+        raise Illegal("a kernel has one dot")
+    if dots and not target.reduces_after_dot and any(b.op == "reduce" for b in blocks):
+        raise Illegal(f"{target.name} does not reduce in the kernel of a dot")
+    row_bytes = 0
+    for operand in kernel.operands:
+        held = [whole[name] for name in operand.axes if name in whole and whole[name] > 1]
+        if target.max_block_axes and len(held) > target.max_block_axes:
+            raise Illegal(f"{len(held)} whole axes in one block; {target.name} has {target.max_block_axes}")
+        row_bytes += 2 * prod(held) * F32.itemsize * (target.rows if len(held) < 2 else 1)
+    if whole and row_bytes > target.fast_bytes // 2:
+        raise Illegal(f"whole rows would take {row_bytes} of {target.fast_bytes} bytes of fast memory")

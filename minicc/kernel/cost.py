@@ -1,0 +1,112 @@
+"""What a kernel costs, in closed form: the one model that fusion and tiling decide by.
+
+    cost(kernel, target) -> Cost(bytes=1183744, dot_flops=..., vector_ops=..., cycles=...)
+
+Goes in: a Kernel, tiled or not, and a Target: the few numbers of a machine that matter here. Comes out:
+bytes that must cross from slow to fast memory, arithmetic with recompute in it, and the cycles of a
+pipeline of these blocks:
+
+    cycles = launch + fill + (steps - 1) * max(compute, latency + copy) + compute + drain
+
+An untiled kernel is priced as if it ran in blocks of 128 KiB, so that fusion can be decided before tiles
+are known. A value is computed once for every step of the parallel axes that it does not vary over: that is
+how recompute has a price. XLA's GPU cost model is the same idea with more terms. It is a model: the
+emulator's cycles are the truth. Read next: fuse.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, prod
+
+from minicc.graph.elementwise import ELEMENTWISE
+from minicc.kernel.ir import AxisKind, Block, Kernel, Operand
+
+ASSUMED_BLOCK = 512  # elements per axis that an untiled kernel is taken to be blocked by
+TRANSCENDENTAL = ("exp", "log", "tanh", "sqrt", "rsqrt", "divide")
+FREE = ("load", "constant", "dot")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The numbers of a machine that shape kernels. Cycles are of its own clock.
+
+    rows, lanes: blocks come in multiples of these along their last two dimensions. max_block_axes: how many
+    axes of one value may have blocks of more than one element (0: any number). keeps_temps: whether buffers
+    between kernels can stay in fast memory. reduces_after_dot: whether a kernel may reduce over the columns
+    of its own dot.
+    """
+
+    name: str
+    fast_bytes: int
+    slow_bytes: int
+    rows: int
+    lanes: int
+    largest_block: int
+    max_block_axes: int
+    keeps_temps: bool
+    reduces_after_dot: bool
+    bytes_per_cycle: float
+    latency_cycles: int
+    launch_cycles: int
+    dot_flops_per_cycle: float
+    vector_ops_per_cycle: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Bytes and operations of one run of a kernel, and the cycles the model predicts."""
+
+    bytes: int
+    dot_flops: int
+    vector_ops: int
+    cycles: float
+
+
+def operand_bytes(kernel: Kernel, operand: Operand) -> int:
+    """Bytes of the operand copied over the whole grid: its block, once for every time it changes."""
+    fetches, moved = 1, prod(kernel.axis(name).size for name in set(operand.axes))
+    seen_moving = False
+    for axis in reversed(kernel.axes):
+        if axis.name in operand.axes:
+            seen_moving = seen_moving or _steps(kernel, axis.name) > 1
+        elif seen_moving:
+            fetches *= _steps(kernel, axis.name)
+    return fetches * moved * operand.type.dtype.itemsize
+
+
+def evaluations(kernel: Kernel, block: Block) -> int:
+    """How many elements of a block's op are computed over the whole grid, recompute included."""
+    own = set(block.axes) | set(block.attrs.get("axes", ())) | set(block.attrs.get("contract", ()))
+    again = [axis.name for axis in kernel.axes if axis.name not in own and axis.kind is AxisKind.PARALLEL]
+    return prod(kernel.axis(name).size for name in own) * prod(_steps(kernel, name) for name in again)
+
+
+def _steps(kernel: Kernel, name: str) -> int:
+    axis = kernel.axis(name)
+    if axis.kind is AxisKind.WHOLE or axis.block < axis.size:
+        return axis.steps
+    return ceil(axis.size / ASSUMED_BLOCK)
+
+
+def cost(kernel: Kernel, target: Target) -> Cost:
+    """Price a kernel on a target."""
+    moved = sum(operand_bytes(kernel, operand) for operand in kernel.operands)
+    blocks = kernel.blocks()
+    dot_flops = sum(2 * evaluations(kernel, block) for block in blocks if block.op == "dot")
+    vector_ops = sum(op_weight(block) * evaluations(kernel, block) for block in blocks)
+    steps = prod(_steps(kernel, axis.name) for axis in kernel.axes)
+    compute = max(dot_flops / target.dot_flops_per_cycle, vector_ops / target.vector_ops_per_cycle) / steps
+    copy = moved / steps / target.bytes_per_cycle
+    steady = max(compute, target.latency_cycles + copy)
+    cycles = target.launch_cycles + 2 * target.latency_cycles + copy + (steps - 1) * steady + compute
+    return Cost(moved, dot_flops, vector_ops, cycles)
+
+
+def op_weight(block: Block) -> int:
+    """Vector operations per element of a block's op; a transcendental is a handful of them."""
+    if block.op in FREE:
+        return 0
+    if block.op in TRANSCENDENTAL:
+        return 4
+    return ELEMENTWISE[block.op].flops if block.op in ELEMENTWISE else 1

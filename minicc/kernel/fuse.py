@@ -1,0 +1,173 @@
+"""Fusion: a graph becomes kernels. The whole decision is in this file, and it says why.
+
+    %0 = dot_general(x, w); %1 = add(%0, bias); %2 = maximum(%1, 0.0)      ->      kernel dot_add_maximum
+
+Goes in: a simplified Graph and a Target. Comes out: a Module whose kernels are not tiled yet. Two ideas:
+
+1. *Where.* `OPERAND_POSITIONS` (positions.py) holds one rule per op: to compute a result at this position,
+read each
+   operand at that one. Starting from a kernel's output, following the rules pulls in everything that is
+   fused; where it stops, a buffer is read. Broadcast, transpose and slice only change positions, so they
+   cost nothing.
+2. *Whether.* Nodes are visited from the outputs backwards. A node is fused into all the kernels that use it
+if the
+   fused kernels are legal and the cost model says the whole gets faster; else it gets a kernel and a buffer
+   of its own.
+
+Invariants: each kernel has one output and at most one dot; every value that crosses kernels has a buffer.
+XLA decides with a priority queue over producers, and tinygrad by rules on views; both also start from one
+cost: the bytes a buffer moves. Read next: build.py, which makes a legal kernel of what was pulled in; then
+tile.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from minicc.graph.ir import Graph, Node, Value, users
+from minicc.kernel.build import Illegal, build_kernel
+from minicc.kernel.cost import Cost, Target, cost
+from minicc.kernel.ir import Kernel, Module
+from minicc.kernel.positions import has_position, view_source
+from minicc.trace import Step
+
+LEAVES = ("parameter", "constant")
+
+
+@dataclass
+class _State:
+    """What fusion knows so far: the nodes fused into their users, and the kernels (by root) each node is
+    part of."""
+
+    graph: Graph
+    target: Target
+    names: dict[Node, str]
+    fused: set[Node] = field(default_factory=set)
+    roots_of: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
+    kernels: dict[Node, Kernel] = field(default_factory=dict)
+    costs: dict[Node, Cost] = field(default_factory=dict)
+
+    def build(self, root: Node, fused: set[Node]) -> Kernel:
+        return build_kernel(self.graph, Value(root), fused, self.buffer, self.target)
+
+    def buffer(self, node: Node) -> str:
+        """What the buffer of a node's result is called: the parameter's name, out (out1, out2, ...), or
+        t<number>."""
+        return self.names[node]
+
+    def settle(self, root: Node, kernel: Kernel) -> None:
+        self.kernels[root] = kernel
+        self.costs[root] = cost(kernel, self.target)
+
+
+def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Module:
+    """Group a graph into kernels. log receives a Step for each node: fused or not, and why, with both
+    costs."""
+    nodes = graph.nodes()
+    state = _State(graph, target, _buffer_names(graph))
+    wanted = {view_source(value).node for value in graph.outputs}
+    user_table = users(nodes)
+    for node in reversed(nodes):
+        if node.op in LEAVES or (node.op == "reshape" and not has_position(node)):
+            state.roots_of[node] = _roots(state, user_table.get(node, []))
+            continue
+        reason = _decide(state, node, user_table.get(node, []), node in wanted)
+        if log is not None:
+            log.append(Step(f"{state.names[node]} {node.op}", reason.taken, reason.why))
+    order = [node for node in nodes if node in state.kernels]
+    return _module(state, _named([state.kernels[node] for node in order]))
+
+
+def _buffer_names(graph: Graph) -> dict[Node, str]:
+    """A name for each node's buffer, different from every other."""
+    names = {node: node.attrs["name"] for node in graph.nodes() if node.op == "parameter"}
+    taken = set(names.values())
+    outputs = list(dict.fromkeys(view_source(value).node for value in graph.outputs))
+    wishes = [(node, f"out{number}" if len(outputs) > 1 else "out") for number, node in enumerate(outputs)]
+    wishes += [(node, f"t{number}") for number, node in enumerate(graph.nodes())]
+    for node, wish in wishes:
+        if node not in names:
+            while wish in taken:
+                wish += "_"
+            names[node] = wish
+            taken.add(wish)
+    return names
+
+
+def _roots(state: _State, consumers: list[Node]) -> tuple[Node, ...]:
+    return tuple(dict.fromkeys(root for user in consumers for root in state.roots_of[user]))
+
+
+def _decide(state: _State, node: Node, consumers: list[Node], wanted: bool) -> Step:
+    """Fuse a node into all its users' kernels, or give it its own; say which and why."""
+    roots = _roots(state, consumers)
+    refusal = "it is an output" if wanted else _refusal(state, node, consumers, roots)
+    if not refusal:
+        together = {**state.kernels}
+        try:
+            together |= {root: state.build(root, state.fused | {node}) for root in roots}
+        except Illegal as illegal:
+            refusal = str(illegal)
+    alone = state.build(node, state.fused)
+    if not refusal:
+        apart = cost(alone, state.target).cycles + sum(state.costs[root].cycles for root in roots)
+        joint = sum(cost(together[root], state.target).cycles for root in roots)
+        why = f"{joint:.0f} cycles fused, {apart:.0f} apart"
+        if joint <= apart:
+            state.fused.add(node)
+            state.roots_of[node] = roots
+            for root in roots:
+                state.settle(root, together[root])
+            return Step("", True, why)
+        refusal = why
+    state.settle(node, alone)
+    state.roots_of[node] = (node,)
+    return Step("", False, refusal)
+
+
+def _refusal(state: _State, node: Node, consumers: list[Node], roots: tuple[Node, ...]) -> str:
+    """Why a node must not be fused whatever it costs; empty when it may."""
+    if any(user.op == "reshape" and not has_position(user) for user in consumers):
+        return "a reshape reads it, and needs it in memory"
+    if any(user.op == "pad" for user in consumers):
+        return "a pad reads it, and needs it in memory"
+    dot_roots = [root for root in roots if _has_dot(state.kernels[root])]
+    if node.op != "dot_general" and dot_roots and _epilogue_of_dot(node):
+        return "it ends a dot's kernel: there it is computed once, and a buffer follows in any case"
+    return ""
+
+
+def _has_dot(kernel: Kernel) -> bool:
+    return any(block.op == "dot" for block in kernel.blocks())
+
+
+def _epilogue_of_dot(node: Node) -> bool:
+    """Whether the node computes elementwise on the result of a dot, of the same size, perhaps through other
+    nodes."""
+    elements = node.types[0].elements
+    while node.op != "dot_general":
+        larger = [v.node for v in node.operands if v.type.elements >= elements and v.op not in LEAVES]
+        if len(larger) != 1 or node.op == "reduce":
+            return False
+        node = larger[0]
+    return True
+
+
+def _named(kernels: list[Kernel]) -> tuple[Kernel, ...]:
+    """Give each kernel a name of its own."""
+    seen: dict[str, int] = {}
+    named = []
+    for kernel in kernels:
+        seen[kernel.name] = seen.get(kernel.name, 0) + 1
+        suffix = f"_{seen[kernel.name]}" if seen[kernel.name] > 1 else ""
+        named.append(kernel.renamed(kernel.name + suffix))
+    return tuple(named)
+
+
+def _module(state: _State, kernels: tuple[Kernel, ...]) -> Module:
+    graph = state.graph
+    inputs = tuple((value.node.attrs["name"], value.type) for value in graph.inputs)
+    outputs = tuple((state.buffer(view_source(value).node), value.type) for value in graph.outputs)
+    used = {operand.buffer for kernel in kernels for operand in kernel.inputs} | {name for name, _ in outputs}
+    arrays = {state.buffer(node): node.attrs["value"] for node in graph.nodes() if node.op == "constant"}
+    return Module(graph.name, kernels, inputs, outputs, {k: v for k, v in arrays.items() if k in used})

@@ -1,0 +1,114 @@
+"""The one rule per op: to compute a result at this position, at which position is each operand needed?
+
+    transpose perm=[1,0] at (m, n)                  ->  its operand at (n, m)
+    slice start=[5,0] stride=[2,1] at (m, n)        ->  its operand at (2*m+5, n)
+    dot_general contract=[1]x[0] at (m, n)          ->  lhs at (m, k), rhs at (k, n), k a new axis
+
+Goes in: a node and a position, one Index per dimension of its result. Comes out: a position for each
+operand. Fusion follows these rules to see what a kernel must read, tiling sizes the blocks with them, and
+code generation never sees a broadcast, a transpose or a slice at all. An op with no affine rule (a general
+reshape) ends a kernel.
+
+XLA calls them indexing maps (HLO -> affine maps with floordiv and mod, too); tinygrad's ShapeTracker and
+Halide's bounds inference answer the same question. Read next: build.py, which follows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from minicc.graph.ir import Node, Value
+from minicc.kernel.ir import Index
+
+Position = tuple[Index, ...]
+NewAxis = Callable[[int], str]  # size -> the name of a new axis
+
+
+def non_unit(shape: tuple[int, ...]) -> list[int]:
+    """The dimensions that are not 1."""
+    return [dim for dim, size in enumerate(shape) if size != 1]
+
+
+def has_position(node: Node) -> bool:
+    """Whether the op has an affine rule: all but the reshapes that do more than add or remove dimensions of
+    1."""
+    if node.op != "reshape":
+        return True
+    before, after = node.operands[0].shape, node.types[0].shape
+    return [before[dim] for dim in non_unit(before)] == [after[dim] for dim in non_unit(after)]
+
+
+def view_source(value: Value) -> Value:
+    """The value whose buffer this one is a view of: reshapes move no bytes."""
+    while value.op == "reshape":
+        value = value.node.operands[0]
+    return value
+
+
+def _same(node: Node, position: Position, new_axis: NewAxis) -> list[Position]:
+    return [position if operand.shape else () for operand in node.operands]
+
+
+def _broadcast(node: Node, position: Position, new_axis: NewAxis) -> list[Position]:
+    dims, shape = node.attrs["dims"], node.operands[0].shape
+    return [tuple(Index() if size == 1 else position[dim] for size, dim in zip(shape, dims, strict=True))]
+
+
+def _transpose(node: Node, position: Position, new_axis: NewAxis) -> list[Position]:
+    perm = node.attrs["perm"]
+    return [tuple(position[perm.index(dim)] for dim in range(len(perm)))]
+
+
+def _reshape(node: Node, position: Position, new_axis: NewAxis) -> list[Position]:
+    kept = iter(non_unit(node.types[0].shape))
+    return [tuple(Index() if size == 1 else position[next(kept)] for size in node.operands[0].shape)]
+
+
+def _slice(node: Node, position: Position, new_axis: NewAxis) -> list[Position]:
+    steps = zip(position, node.attrs["start"], node.attrs["stride"], strict=True)
+    return [tuple(index.scaled(stride, start) for index, start, stride in steps)]
+
+
+def _pad(node: Node, position: Position, new_axis: NewAxis) -> list[Position]:
+    return [tuple(index.scaled(1, -low) for index, low in zip(position, node.attrs["low"], strict=True)), ()]
+
+
+def _reduce(node: Node, position: Position, new_axis: NewAxis) -> list[Position]:
+    kept = iter(position)
+    axes, shape = node.attrs["axes"], node.operands[0].shape
+    return [tuple(_walk(size, new_axis) if dim in axes else next(kept) for dim, size in enumerate(shape))]
+
+
+def _dot(node: Node, position: Position, new_axis: NewAxis) -> list[Position]:
+    (lhs_batch, rhs_batch), (lhs_contract, rhs_contract) = node.attrs["batch"], node.attrs["contract"]
+    lhs, rhs = node.operands
+    contracted = [_walk(lhs.shape[dim], new_axis) for dim in lhs_contract]
+    batch = position[: len(lhs_batch)]
+    rest = iter(position[len(lhs_batch):])
+    positions = []
+    sides = ((lhs, lhs_batch, lhs_contract), (rhs, rhs_batch, rhs_contract))
+    for operand, batch_dims, contract_dims in sides:
+        known = dict(zip((*batch_dims, *contract_dims), (*batch, *contracted), strict=True))
+        dims = range(len(operand.shape))
+        positions.append(tuple(known[dim] if dim in known else next(rest) for dim in dims))
+    return positions
+
+
+def _walk(size: int, new_axis: NewAxis) -> Index:
+    return Index() if size == 1 else Index.axis(new_axis(size))
+
+
+RULES: dict[str, Callable[[Node, Position, NewAxis], list[Position]]] = {
+    "broadcast_in_dim": _broadcast,
+    "transpose": _transpose,
+    "reshape": _reshape,
+    "slice": _slice,
+    "pad": _pad,
+    "reduce": _reduce,
+    "dot_general": _dot,
+}
+
+
+def operand_positions(node: Node, position: Position, new_axis: NewAxis) -> list[Position]:
+    """Where each operand is needed, to compute the node at `position`. Ops not in RULES are elementwise."""
+    return RULES.get(node.op, _same)(node, position, new_axis)

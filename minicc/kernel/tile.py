@@ -1,0 +1,143 @@
+"""Tiling: choose the block of every axis.
+
+    m = 1 x 512 of 512 parallel, n = 1 x 512 of 512 parallel, k = 1 x 512 of 512 sequential
+        ->  m = 1 x 512 of 512,  n = 2 x 256 of 512,  k = 1 x 512 of 512
+
+Goes in: an untiled Kernel and a Target. Comes out: the same kernel with blocks that fit the target's fast
+memory, pipeline buffers counted, at the lowest predicted cycles. Nothing else changes, since a body is
+written over axes. Invariants: a whole axis stays whole; the minor axis of an operand has blocks in
+multiples of the target's lanes, the one before it in multiples of its rows; remainders are the backends' to
+mask, never dropped.
+
+Every candidate is priced by cost.py and logged. Triton and tinygrad leave this choice to a measured search;
+XLA's TPU backend has a model such as this one. Read next: pipeline.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from minicc.errors import CompileError
+from minicc.graph.ir import F32
+from minicc.kernel.cost import Cost, Target, cost
+from minicc.kernel.ir import AxisKind, Kernel
+from minicc.trace import Step
+
+SHOWN_CANDIDATES = 8  # runners-up that the log keeps
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Blocks by axis, the fast memory they take, and the predicted cost."""
+
+    blocks: Mapping[str, int]
+    fast_bytes: int
+    cost: Cost
+
+    def __str__(self) -> str:
+        return " x ".join(f"{name}={size}" for name, size in self.blocks.items())
+
+
+def tile(kernel: Kernel, target: Target, *, log: list[Step] | None = None) -> Kernel:
+    """Choose blocks for a kernel. log receives the candidates, the best first, with their predicted cycles.
+
+    Raises: CompileError if not even the smallest blocks fit the target's fast memory.
+    """
+    names = [axis.name for axis in kernel.axes]
+    choices = product(*_options(kernel, target))
+    tried = [_price(kernel, dict(zip(names, blocks, strict=True)), target) for blocks in choices]
+    fitting = [candidate for candidate in tried if candidate.fast_bytes <= target.fast_bytes]
+    if not fitting:
+        least = min(tried, key=lambda candidate: candidate.fast_bytes)
+        raise CompileError(
+            f"tile {kernel.name}", "no blocks fit the fast memory",
+            got=f"{least.fast_bytes} bytes for {least}",
+            need=f"at most {target.fast_bytes} on {target.name}", at=kernel.locs(), hint="smaller rows")
+    fitting.sort(key=lambda candidate: (candidate.cost.cycles, candidate.fast_bytes))
+    if log is not None:
+        for number, candidate in enumerate(fitting[:SHOWN_CANDIDATES]):
+            facts = f"{candidate.cost.cycles:.0f} cycles, {candidate.fast_bytes} bytes of fast memory"
+            log.append(Step(f"{kernel.name} {candidate}", number == 0, facts))
+    return kernel.tiled(fitting[0].blocks)
+
+
+def _price(kernel: Kernel, blocks: dict[str, int], target: Target) -> Candidate:
+    tiled = kernel.tiled(blocks)
+    return Candidate(blocks, fast_bytes(tiled, target), cost(tiled, target))
+
+
+def fast_bytes(kernel: Kernel, target: Target, depth: int = 2) -> int:
+    """Bytes of fast memory that the kernel's blocks take: every operand `depth` times, accumulators and
+    temporaries once.
+
+    A temporary is a value that is reduced, or a dot's result, or an operand of one of the two that must be
+    computed.
+    """
+    sizes = {axis.name: axis.block for axis in kernel.axes}
+    moving = sum(depth * _padded(op.axes, sizes, target) for op in kernel.operands)
+    still = sum(_padded(scratch.axes, sizes, target) for scratch in kernel.scratch)
+    temps = [b for b in kernel.blocks() if b.op in ("dot", "reduce")]
+    temps += [arg for b in temps for arg in b.args if arg.op != "load"]
+    return moving + still + sum(_padded(block.axes, sizes, target) for block in temps)
+
+
+def _padded(axes: Iterable[str], sizes: Mapping[str, int], target: Target) -> int:
+    """Bytes of a block, its last dimension rounded up to the lanes and the one before to the rows."""
+    shape = [sizes[name] for name in axes if sizes[name] > 1]
+    multiples = [1] * max(0, len(shape) - 2) + [target.rows, target.lanes][2 - min(2, len(shape)):]
+    sides = zip(shape, multiples, strict=True)
+    return F32.itemsize * prod(-(-size // multiple) * multiple for size, multiple in sides)
+
+
+def _options(kernel: Kernel, target: Target) -> list[list[int]]:
+    """For each axis of the kernel, the blocks to try."""
+    tiled = _tiled_axes(kernel, target)
+    minor = {operand.axes[-1] for operand in kernel.operands if operand.axes}
+    options = []
+    for axis in kernel.axes:
+        if axis.kind is AxisKind.WHOLE:
+            options.append([axis.size])
+        elif axis.name not in tiled:
+            options.append([1])
+        else:
+            step = target.lanes if axis.name in minor else target.rows
+            largest = target.largest_block
+            if len(tiled) == 1:  # a one-dimensional kernel fills rows and lanes alike
+                step, largest = target.lanes * target.rows, target.lanes * target.largest_block
+            options.append(_sizes(axis.size, step, max(step, largest)))
+    return options
+
+
+def _sizes(size: int, step: int, largest: int) -> list[int]:
+    """The whole axis if it is not too long, and step, 2 * step, 4 * step, ... below it."""
+    sizes = [size] if size <= largest else []
+    while step < size and step <= largest:
+        sizes.append(step)
+        step *= 2
+    return sizes
+
+
+def _tiled_axes(kernel: Kernel, target: Target) -> set[str]:
+    """The axes that get blocks of more than one element: as many per value as the target allows.
+
+    Whole axes must; then those of a dot, then the minor axis of each operand, then the longest.
+    """
+    values = [set(block.axes) | set(block.attrs.get("axes", ())) for block in kernel.blocks()]
+    values += [set(operand.axes) for operand in kernel.operands]
+    dots = [block for block in kernel.blocks() if block.op == "dot"]
+    wishes = [axis.name for axis in kernel.axes if axis.kind is AxisKind.WHOLE and axis.size > 1]
+    for dot in dots:
+        lhs, rhs = (set(arg.axes) for arg in dot.args)
+        shared = (lhs & rhs) - set(dot.attrs["contract"])
+        wishes += [axis.name for axis in reversed(kernel.axes) if axis.name in (lhs | rhs) - shared]
+    wishes += [operand.axes[-1] for operand in (*kernel.outputs, *kernel.inputs) if operand.axes]
+    wishes += [axis.name for axis in sorted(kernel.axes, key=lambda axis: -axis.size)]
+    tiled: set[str] = set()
+    for name in dict.fromkeys(wishes):
+        room = all(name not in value or len(value & tiled) < target.max_block_axes for value in values)
+        if room or not target.max_block_axes or kernel.axis(name).kind is AxisKind.WHOLE:
+            tiled.add(name)
+    return tiled
