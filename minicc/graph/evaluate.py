@@ -62,7 +62,7 @@ def convert(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return array.astype(dtype)
 
 
-# -- the ops that are not elementwise: (attributes, operands, result type) -> result -------------------------
+# -- the ops that are not elementwise: (attributes, operands, result type) -> result --------------------
 
 
 def _iota(attrs: Mapping[str, Any], arrays: Arrays, type: Type) -> np.ndarray:

@@ -29,7 +29,7 @@ from minicc.graph.attributes import nearest, normal_attributes
 from minicc.graph.elementwise import ELEMENTWISE
 from minicc.graph.ir import BOOL, DTYPES, Builder, DType, Type, Value
 
-# -- one rule per op that is not elementwise -----------------------------------------------------------------
+# -- one rule per op that is not elementwise ------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _dot_general(call: Call) -> Type:
     return Type(lhs.dtype, batch + free)
 
 
-# -- elementwise ---------------------------------------------------------------------------------------------
+# -- elementwise ----------------------------------------------------------------------------------------
 
 _CLASSES = {"f": ("f", "f32"), "n": ("fi", "f32 or i32"), "b": ("b", "bool"), "nb": ("fib", "any dtype")}
 
@@ -216,7 +216,7 @@ def _select(call: Call) -> Type:
     return Type(dtype, _same_shape(call))
 
 
-# -- the entry points ----------------------------------------------------------------------------------------
+# -- the entry points -----------------------------------------------------------------------------------
 
 # op -> number of operands, and the rule
 _RULES: dict[str, tuple[int, Callable[[Call], Type]]] = {

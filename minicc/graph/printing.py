@@ -72,6 +72,8 @@ def describe(node: Node) -> str:
     """A node in a few words, where no graph is at hand: its op, and what it is applied to."""
     words = {v.node: str(v.node.attrs["name"]) if v.op == "parameter" else
              literal(v.node.attrs["value"]) if is_scalar_constant(v.node) else v.op for v in node.operands}
+    if node.op == "constant":
+        return f"constant : {node.types[0]}"
     return print_node(node, {**words, node: "%"}).removeprefix("% = ")
 
 
@@ -122,8 +124,12 @@ def _operand(value: Value, names: Mapping[Node, str]) -> str:
 
 
 def _is_default(name: str, value: Any) -> bool:
-    return (name == "stride" and set(value) <= {1}) or (name == "interior" and set(value) <= {0}) \
-        or (name == "batch" and value == ((), ()))
+    match name, value:
+        case "stride", tuple():
+            return set(value) <= {1}
+        case "interior", tuple():
+            return set(value) <= {0}
+    return name == "batch" and value == ((), ())
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -242,14 +242,14 @@ class _Parser:
     def number(self, token: Token, dtype: DType | None = None) -> np.generic:
         """The value of a literal, in its own dtype or in a wanted one; an integer may stand for a float."""
         text = token.text
-        own = BOOL if text in ("true", "false") else I32 if re.fullmatch(r"-?\d{1,18}", text) else F32
+        own = BOOL if text in ("true", "false") else I32 if re.fullmatch(r"-?\d+", text) else F32
         if dtype is not None and own != dtype and (own, dtype) != (I32, F32):
             self.fail(f"{own} digits do not make {dtype}", f"{dtype} digits", token)
         match dtype or own:
             case t if t == BOOL:
                 return np.bool_(text == "true")
             case t if t == I32:
-                if not -2**31 <= int(text) < 2**31:
+                if len(text) > 11 or not -2**31 <= int(text) < 2**31:
                     self.fail("this integer does not fit i32", "-2147483648 to 2147483647", token)
                 return np.int32(int(text))
         if text.startswith("nan("):
