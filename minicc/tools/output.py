@@ -10,7 +10,9 @@ pipe. Read next: commands.py.
 
 from __future__ import annotations
 
+import argparse
 import codecs
+import json
 import os
 import sys
 import tempfile
@@ -92,3 +94,12 @@ def bar(fraction: float, width: int) -> str:
     """
     full = round(max(0.0, min(1.0, fraction)) * width)
     return "█" * full + "░" * (width - full)
+
+
+def emit(text: str, data: object, options: argparse.Namespace) -> None:
+    """Hand over a command's result: the text, or with --json the data; to the file of -o, if there is one."""
+    result = json.dumps(data, indent=2) if options.json else text
+    if options.output:
+        write_file(Path(options.output), result + "\n")
+    else:
+        print(result)

@@ -1,0 +1,80 @@
+"""MINICC_DEBUG=1..5: what every compile and run says about itself, on stderr.
+
+    1 kernels and times    2 + decisions    3 + kernels' text    4 + program text    5 + every rewrite
+
+Goes in: the environment, or --debug. Comes out: lines on stderr. Invariants: the level is read at each
+compile, so that a mistake in it is an error of the program and not of `import minicc`; DEBUG counts only
+where it is a digit, since other tools use that name too. tinygrad's DEBUG is the model. Read next: trace.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from minicc.compiler import Compiled
+from minicc.errors import CompileError
+
+LEVELS = range(6)
+_override: ContextVar[str | None] = ContextVar("debug", default=None)
+
+
+def level() -> int:
+    """The debug level in force.
+
+    Raises: CompileError when MINICC_DEBUG or --debug is not one digit from 0 to 5.
+    """
+    word, source = _override.get(), "--debug"
+    if word is None:
+        word, source = os.environ.get("MINICC_DEBUG", ""), "MINICC_DEBUG"
+    if not word:
+        word = os.environ.get("DEBUG", "")
+        return min(int(word), 5) if word in "123456789" and word else 0
+    if not (word.isascii() and word.isdigit() and int(word) in LEVELS):
+        raise CompileError("debug", f"{source} is not a level", got=word, need="a digit from 0 to 5")
+    return int(word)
+
+
+@contextmanager
+def at_level(word: str | None) -> Iterator[None]:
+    """Use this level inside; None leaves it to the environment. A wrong one fails here and now."""
+    token = _override.set(word)
+    try:
+        level()
+        yield
+    finally:
+        _override.reset(token)
+
+
+def compiled(program: Compiled) -> None:
+    """Report a compile."""
+    depth = level()
+    if not depth:
+        return
+    kernels = program.kernels.kernels
+    seconds = sum(record.seconds for record in program.records)
+    what = f"{program.graph.name} on {program.device}"
+    _say(f"{what}: {len(kernels)} kernels, compiled in {seconds * 1e3:.1f} ms")
+    for record in program.records:
+        _say(f"  {record.name:12} {record.seconds * 1e3:8.2f} ms  {len(record.steps)} decisions")
+        rewrites = record.name == "simplify"
+        if depth >= (5 if rewrites else 2):
+            for step in record.steps:
+                _say(f"    {step}")
+    if depth >= 3:
+        _say(str(program.kernels))
+    if depth >= 4:
+        _say(str(program.program))
+
+
+def ran(program: Compiled, seconds: float) -> None:
+    """Report a run."""
+    if level():
+        _say(f"{program.graph.name} on {program.device}: ran in {seconds * 1e3:.2f} ms on this CPU")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

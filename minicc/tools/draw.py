@@ -1,0 +1,50 @@
+"""`minicc draw`: a program's levels as pictures, SVG and PNG.
+
+Goes in: a program and a folder. Comes out: graph, kernels, and one pipeline per kernel on a device whose
+copies are explicit. How they look is the business of viz/. Read next: viz/graph.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from types import ModuleType
+
+from minicc.compiler import Compiled
+from minicc.tools import commands, programs
+from minicc.tools.output import emit, write_file
+
+EXAMPLE = "minicc draw -c 'relu(rand(64,32) @ rand(32,16))' --device tpu -o out/"
+PIPELINES = 8  # pictures of so many kernels at most
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    programs.arguments(parser)
+    parser.add_argument("-o", "--output", metavar="FOLDER", default="out", help="where to (default: out/)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw every compile of the program and list the files."""
+    found = [loaded.compiled for loaded in programs.load(options)]
+    viz = commands.open_viz()
+    files = []
+    for number, compiled in enumerate(found):
+        below = f"{number}-{compiled.graph.name}" if len(found) > 1 else ""
+        files += draw_all(viz, compiled, Path(options.output) / below)
+    options.output = None  # the list itself goes to the terminal
+    emit("\n".join(map(str, files)), [str(file) for file in files], options)
+    return 0
+
+
+def draw_all(viz: ModuleType, compiled: Compiled, folder: Path) -> list[Path]:
+    """Draw the levels of one program into a folder; returns the files."""
+    drawings = [viz.draw_graph(compiled.graph), viz.draw_kernels(compiled.kernels)]
+    for number, pipelined in enumerate(compiled.pipelined[:PIPELINES]):
+        suffix = f"-{number}" if len(compiled.pipelined) > 1 else ""
+        drawings.append(viz.draw_pipeline(pipelined, f"pipeline{suffix}"))
+    files = []
+    for drawing in drawings:
+        for form, data in (("svg", drawing.svg()), ("png", drawing.png())):
+            files.append(write_file(folder / f"{drawing.name}.{form}", data))
+    return files

@@ -1,0 +1,164 @@
+"""A program as the command line names it, compiled.
+
+    FILE.py          run as __main__; every compile in it          FILE.py:fn   those of the function fn
+    FILE.graph       text of a graph; inputs are random, by seed
+    -c 'EXPRESSION'  one expression of tensors
+
+Goes in: the options of a command. Comes out: a list of `Loaded`, a compiled program with arrays to run it on.
+Invariants: graph text and expressions are parsed, never executed; what a script prints goes to stderr, so
+that a level on stdout is that level alone; a script's own mistake is reported with its line. Read next:
+expression.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from minicc import compiler
+from minicc.compiler import Compiled
+from minicc.errors import CompileError, Loc, MiniccError
+from minicc.frontend.scope import EAGER
+from minicc.graph.ir import BOOL, I32, Graph, Type
+from minicc.graph.text import parse_graph
+from minicc.tools.expression import evaluate
+
+FORMS = "FILE.py, FILE.py:function, FILE.graph or -c 'EXPRESSION'"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A compiled program and the arrays to run it on; a script brings none, since it runs itself."""
+
+    compiled: Compiled
+    arrays: tuple[np.ndarray, ...] | None
+
+    def run(self) -> list[np.ndarray]:
+        """Its outputs."""
+        return self.compiled.run(list(self.arrays or ()))
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments by which a command takes a program."""
+    parser.add_argument("program", nargs="?", help=FORMS)
+    parser.add_argument("-c", dest="expression", metavar="EXPR", help="an expression of tensors")
+    parser.add_argument("--seed", type=int, default=0, help="for random inputs (default 0)")
+
+
+def load(options: argparse.Namespace) -> list[Loaded]:
+    """The program that the options name.
+
+    Raises: CompileError when there is none, or more than one, or it compiles nothing.
+    """
+    if (options.program is None) == (options.expression is None):
+        raise CompileError("command line", "no program, or two of them", need=FORMS)
+    if options.expression is not None:
+        tensors = evaluate(options.expression, options.seed)
+        graph, arrays = EAGER.graph([EAGER.lift(tensor) for tensor in tensors])
+        return [_compiled(dataclasses.replace(graph, name="expression"), options.device, arrays)]
+    path, _, function = options.program.partition(".py:")
+    if function or options.program.endswith(".py"):
+        return _script(Path(path + ".py" if function else path), function, options.device)
+    graph = parse_graph(read_text(Path(path)), path)
+    generator = np.random.default_rng(options.seed)
+    return [_compiled(graph, options.device, [random_array(value.type, generator) for value in graph.inputs])]
+
+
+def _compiled(graph: Graph, device: str | None, arrays: list[np.ndarray]) -> Loaded:
+    return Loaded(compiler.compile_graph(graph, device), tuple(arrays))
+
+
+def random_array(type: Type, generator: np.random.Generator) -> np.ndarray:
+    """An array of this type: floats of a normal distribution, integers 0 to 9, bools of a coin."""
+    if type.dtype is BOOL:
+        return generator.random(type.shape) < 0.5
+    if type.dtype is I32:
+        return generator.integers(0, 10, type.shape).astype(np.int32)
+    return generator.standard_normal(type.shape).astype(np.float32)
+
+
+def read_text(path: Path) -> str:
+    """The text of a graph file.
+
+    Raises: CompileError for another kind of file, or one that cannot be read.
+    """
+    if path.suffix != ".graph":
+        raise CompileError("command line", "a program of unknown kind", got=path, need=FORMS)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        raise _unreadable(path, failure) from failure
+
+
+def _unreadable(path: Path, failure: Exception) -> CompileError:
+    reason = getattr(failure, "strerror", None) or "it is not text in UTF-8"
+    return CompileError("command line", f"cannot read {path}", got=reason, need=FORMS)
+
+
+def _script(path: Path, function: str, device: str | None) -> list[Loaded]:
+    if not path.is_file():
+        raise _unreadable(path, FileNotFoundError(2, os.strerror(2)))
+    with _recorded() as seen, contextlib.redirect_stdout(sys.stderr):
+        run_script(path)
+    names = list(dict.fromkeys(compiled.graph.name for compiled in seen))
+    found = [compiled for compiled in seen if not function or compiled.graph.name == function]
+    if not found:
+        what = f"it compiles no function {function}" if function else "it compiles nothing"
+        raise CompileError("command line", f"{path}: {what}", got=", ".join(names),
+                           hint="call .numpy() on a result, or a function made by jit")
+    if device is not None:
+        found = [compiler.compile_graph(compiled.raw_graph, device) for compiled in found]
+    return [Loaded(compiled, None) for compiled in {str(c.graph) + c.device: c for c in found}.values()]
+
+
+@contextlib.contextmanager
+def _recorded() -> Iterator[list[Compiled]]:
+    """What is compiled or run inside; a program that was compiled before shows only by its run."""
+    seen: list[Compiled] = []
+    hooks = (compiler.on_compile, compiler.on_run)
+    for hook in hooks:
+        hook.append(seen.append)
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove(seen.append)
+
+
+def run_script(path: Path) -> None:
+    """Run a file as __main__, the way `python FILE.py` would.
+
+    Raises: CompileError with the line on which the script failed; minicc's own errors as they are.
+    """
+    argv, first = sys.argv, sys.path[0]
+    sys.argv, sys.path[0] = [str(path)], str(path.resolve().parent)
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except MiniccError:
+        raise
+    except SystemExit as stop:
+        if stop.code not in (None, 0):
+            raise CompileError("run", f"{path} stopped", got=f"exit code {stop.code}") from stop
+    except Exception as failure:
+        raise CompileError("run", f"{path} failed", got=f"{type(failure).__name__}: {failure}",
+                           at=_lines_in(path, failure), hint=f"python {path} shows all of it") from failure
+    finally:
+        sys.argv, sys.path[0] = argv, first
+
+
+def _lines_in(path: Path, failure: Exception) -> tuple[Loc, ...]:
+    if isinstance(failure, SyntaxError) and failure.filename == str(path):
+        return (Loc(str(path), failure.lineno or 1),)
+    frames = traceback.extract_tb(failure.__traceback__)
+    own = [Loc(frame.filename, frame.lineno or 1) for frame in frames if frame.filename == str(path)]
+    return tuple(own[-1:])

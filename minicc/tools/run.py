@@ -1,0 +1,37 @@
+"""`minicc run`: run a program, and say what came out.
+
+Goes in: a program. Comes out: one line per output: its type, and its smallest, mean and largest value. A
+script is run as it is, with its own output. Read next: programs.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from minicc.tools import programs
+from minicc.tools.output import emit
+
+EXAMPLE = "minicc run -c 'softmax(rand(4,10))' --device tpu --seed 1"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    programs.arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the program and print its outputs."""
+    if (options.program or "").endswith(".py"):
+        programs.run_script(Path(options.program))
+        return 0
+    loaded, = programs.load(options)
+    rows = []
+    for value, array in zip(loaded.compiled.graph.outputs, loaded.run(), strict=True):
+        least, mean, most = (float(f(array)) if array.size else None for f in (np.min, np.mean, np.max))
+        rows.append({"type": str(value.type), "least": least, "mean": mean, "most": most})
+    lines = [f"{row['type']}  least {row['least']}  mean {row['mean']}  most {row['most']}" for row in rows]
+    emit("\n".join(lines), rows, options)
+    return 0
