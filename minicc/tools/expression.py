@@ -63,8 +63,8 @@ def evaluate(text: str, seed: int = 0) -> list[Tensor]:
 
 def _error(text: str, column: int, what: str, got: str, hint: str = "") -> CompileError:
     hint = hint or "-c 'relu(rand(64,32) @ rand(32,16))'"
-    shown = text if len(text) < 100 else text[:96] + " ..."
-    return CompileError("expression", f"column {column}: {what}", got=got, at=(Loc(FILE, 1, shown),), hint=hint)
+    at = (Loc(FILE, 1, text if len(text) < 100 else text[:96] + " ..."),)
+    return CompileError("expression", f"column {column}: {what}", got=got, at=at, hint=hint)
 
 
 def _drawn(draw: Callable[..., np.ndarray]) -> Callable[..., Tensor]:
