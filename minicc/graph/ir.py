@@ -250,19 +250,3 @@ def frozen_array(array: np.ndarray) -> np.ndarray:
     copy = np.array(array)
     copy.flags.writeable = False
     return copy
-
-
-def structure(graph: Graph) -> tuple:
-    """A hashable key that two graphs share exactly when they compute the same by the same steps.
-
-    Names and lines are left out: a compile cache finds a program by this key.
-    """
-    place: dict[Node, int] = {}
-    rows = []
-    for node in graph.nodes():
-        place[node] = len(place)
-        operands = tuple((place[v.node], v.index) for v in node.operands)
-        attrs = () if node.op == "parameter" else attribute_key(node.attrs)
-        rows.append((node.op, operands, attrs, node.types))
-    ends = tuple(tuple((place[v.node], v.index) for v in values) for values in (graph.inputs, graph.outputs))
-    return tuple(rows), ends

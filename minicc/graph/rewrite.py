@@ -79,7 +79,7 @@ def any_of(ops: Iterable[str]) -> Op:
 
 
 def find(pattern: Pattern, value: Value, found: Found) -> Found | None:
-    """What each part of the pattern stands for, added to what was found before; None where it does not match."""
+    """What each part of the pattern stands for, added to what was found before; None if it does not match."""
     match pattern:
         case Var():
             return {**found, pattern: value} if found.get(pattern, value) == value else None
@@ -114,7 +114,7 @@ def _is_constant(node: Node, value: float) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """A picture for people, a pattern, and what comes in its place; None: the rule does not apply after all."""
+    """A picture for people, a pattern, and what comes in its place, or None if the rule is not for this."""
 
     name: str
     pattern: Op
@@ -153,7 +153,7 @@ def copied(builder: Builder, node: Node, operands: tuple[Value, ...], locs: tupl
 
 
 def rebuild(graph: Graph, change: Change = copied) -> Graph:
-    """Walk a graph in order and make each node anew: change(builder, node, new operands, lines) -> new value."""
+    """Walk a graph in order and make each node anew: change(builder, node, operands, lines) -> value."""
     builder = Builder()
     new: dict[Node, Value] = {}
     for node in graph.nodes():

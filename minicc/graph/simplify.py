@@ -87,7 +87,7 @@ def _is_spread(value: Value) -> bool:
 
 
 def _unspread(m: Match) -> Value | None:
-    """An elementwise op takes the scalar itself; an op of nothing but scalars is computed once, then spread."""
+    """An elementwise op takes the scalar itself; an op of scalars alone is computed once, then spread."""
     if not any(map(_is_spread, m.node.operands)):
         return None
     scalars = [v.node.operands[0] if _is_spread(v) else v for v in m.node.operands]
