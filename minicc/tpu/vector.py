@@ -190,13 +190,15 @@ EUP: dict[str, Callable[..., Lanes]] = {
 
 
 def _across(reduce: Callable, dtype: type) -> Callable[..., Lanes]:
-    """A row's total in all its lanes. A row of nothing but garbage lies behind the block, and stays garbage."""
+    """A row's total in all its lanes. A row that begins with garbage lies behind the block, and stays garbage;
+    one that begins well and ends in garbage lacks a mask."""
     def apply(a: Lanes) -> Lanes:
         known = a.known
         for sublane in range(SUBLANES) if known != ALL_KNOWN else ():
-            row = known >> sublane * LANES & ROW_KNOWN
-            if row not in (0, ROW_KNOWN):
-                require_known(Lanes(a.data, known | (1 << sublane * LANES) - 1, a.origin))
+            row = ROW_KNOWN << sublane * LANES
+            if known >> sublane * LANES & 1:
+                require_known(Lanes(a.data, known | ALL_KNOWN ^ row, a.origin))
+            known &= ~row if known & row != row else ALL_KNOWN
         total = reduce(a.data.view(dtype), axis=1, keepdims=True)
         return Lanes(np.repeat(total, LANES, axis=1), known, a.origin)
     return apply
