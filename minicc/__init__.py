@@ -1,6 +1,40 @@
-"""minicc."""
+"""minicc: an ML compiler small enough to read.
 
-from minicc.frontend.tensor import Tensor
+    import minicc as mc
+    x = mc.Tensor([[1., 2.], [3., 4.]])
+    y = (x @ x.T).relu().softmax(axis=-1)     # lazy: a graph
+    y.numpy()                                 # compiled and run
+
+Tensors: Tensor, zeros, ones, full, arange, eye, rand, randn, seed, where, maximum, minimum; the rest are
+methods. Transformations: jit, compile, grad, value_and_grad. Parts: nn, optim, functional. Changing the
+compiler: using. Errors: MiniccError and its children; PrecisionNotice when 64-bit data becomes 32-bit.
+"""
+
+from minicc.compiler import using
+from minicc.errors import (
+    CompileError,
+    DtypeError,
+    MachineFault,
+    MiniccError,
+    OutOfRangeError,
+    ShapeError,
+    Todo,
+)
+from minicc.frontend.tensor import Tensor, realise  # first of the frontend: its files know each other
+
+from minicc.frontend import functional, nn, optim  # isort: skip
+from minicc.frontend.arrays import PrecisionNotice  # isort: skip
+from minicc.frontend.autograd import grad, value_and_grad  # isort: skip
+from minicc.frontend.creation import arange, eye, full, ones, rand, randn, seed, zeros  # isort: skip
+from minicc.frontend.jit import compile, jit  # isort: skip
+from minicc.frontend.ops import maximum, minimum, where  # isort: skip
 
 __version__ = "0.1.0"
-__all__ = ["Tensor"]
+
+__all__ = [
+    "CompileError", "DtypeError", "MachineFault", "MiniccError", "OutOfRangeError", "PrecisionNotice",
+    "ShapeError",
+    "Tensor", "Todo", "arange", "compile", "eye", "full", "functional", "grad", "jit", "maximum", "minimum",
+    "nn",
+    "ones", "optim", "rand", "randn", "realise", "seed", "using", "value_and_grad", "where", "zeros",
+]

@@ -17,19 +17,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minicc.errors import CompileError, DtypeError, ShapeError
-from minicc.frontend.arrays import as_dtype, promote
+from minicc.frontend.arrays import as_dtype
 from minicc.frontend.primitives import (
     TensorLike,
     as_countable,
     as_float,
     as_tensor,
+    as_tensors,
     is_number,
     node,
     normal_axes,
 )
 from minicc.frontend.scope import user_line
 from minicc.frontend.shapes import broadcast, broadcast_shapes, reshape
-from minicc.graph.ir import BOOL
+from minicc.graph.ir import BOOL, I32
 
 if TYPE_CHECKING:
     from minicc.frontend.tensor import Tensor
@@ -43,9 +44,7 @@ def _aligned(op: str, operands: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def _numbers(op: str, *operands: TensorLike, **attrs: Any) -> Tensor:
     """An op on numbers of one dtype."""
-    given = [as_countable(x) for x in operands]
-    dtype = promote(x.dtype for x in given)
-    return node(op, *_aligned(op, tuple(as_tensor(x, dtype) for x in given)), **attrs)
+    return node(op, *_aligned(op, as_tensors(operands, I32)), **attrs)
 
 
 def _floats(op: str, *operands: TensorLike) -> Tensor:
@@ -212,12 +211,11 @@ def logical_not(x: TensorLike) -> Tensor:
 
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     """x where the condition holds, else y."""
-    chosen, x, y = as_tensor(condition), as_tensor(x), as_tensor(y)
+    chosen = as_tensor(condition)
     if chosen.dtype != BOOL:
         raise DtypeError("where", "the condition is not bool", got=chosen.type, need="bool", at=user_line(),
                          hint="condition != 0")
-    dtype = promote((x.dtype, y.dtype))
-    return node("select", *_aligned("where", (chosen, as_tensor(x, dtype), as_tensor(y, dtype))))
+    return node("select", *_aligned("where", (chosen, *as_tensors((x, y)))))
 
 
 def astype(x: TensorLike, dtype: Any) -> Tensor:
@@ -234,7 +232,7 @@ def iota(count: int) -> Tensor:
 
 
 def reduce(kind: str, x: TensorLike, axis: Any, keepdims: bool, dim: Any, keepdim: bool) -> Tensor:
-    """A sum, max, min or prod over axes, which stay with size 1 if asked.."""
+    """A sum, max, min or prod over axes, which stay with size 1 if asked."""
     x = as_countable(x)
     axes = normal_axes(kind, x, axis, dim)
     result = node("reduce", x, kind=kind, axes=axes) if axes else x
@@ -272,12 +270,10 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
 
     Shapes: [m,k] @ [k,n] = [m,n]; [k] stands for a row on the left and a column on the right.
     """
-    x, y = as_countable(x), as_countable(y)
+    x, y = as_tensors((x, y), I32)
     if not (x.ndim and y.ndim):
         raise ShapeError("matmul", "a scalar has no rows", got=f"{x.type} @ {y.type}", need="rank 1 or more",
                          at=user_line(), hint="*")
-    dtype = promote((x.dtype, y.dtype))
-    x, y = as_tensor(x, dtype), as_tensor(y, dtype)
     rows, columns = x.ndim - 1, y.ndim - 2 if y.ndim > 1 else 0
     if x.shape[rows] != y.shape[columns]:
         raise ShapeError(

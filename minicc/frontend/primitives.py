@@ -13,21 +13,22 @@ shapes.py.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from minicc.errors import DtypeError, ShapeError
 from minicc.frontend import tensor as tensors
-from minicc.frontend.arrays import as_array
+from minicc.frontend.arrays import as_array, promote
 from minicc.frontend.scope import current, user_line
 from minicc.graph.infer import build
-from minicc.graph.ir import F32, I32, DType
+from minicc.graph.ir import BOOL, F32, I32, DType
 
 if TYPE_CHECKING:
     from minicc.frontend.tensor import Tensor
 
+_PYTHON_NUMBERS: dict[type, DType] = {bool: BOOL, int: I32, float: F32}
 TensorLike = Any  # a Tensor, a number, an array, or nested lists of numbers
 
 
@@ -50,6 +51,13 @@ def as_tensor(x: TensorLike, dtype: DType | None = None) -> Tensor:
     if is_number(x):
         return node("constant", value=as_array(x, dtype))
     return as_tensor(tensors.Tensor(x), dtype)
+
+
+def as_tensors(operands: Sequence[TensorLike], least: DType = BOOL) -> tuple[Tensor, ...]:
+    """The operands in the smallest dtype, from `least` up, that holds all; numbers are constants of it."""
+    given = [x if type(x) in _PYTHON_NUMBERS else as_tensor(x) for x in operands]
+    dtype = promote((least, *(_PYTHON_NUMBERS.get(type(x)) or x.dtype for x in given)))
+    return tuple(as_tensor(x, dtype) for x in given)
 
 
 def as_float(x: TensorLike) -> Tensor:

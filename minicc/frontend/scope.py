@@ -73,7 +73,7 @@ def located(locs: tuple[Loc, ...]) -> Iterator[None]:
 
 
 class Eager:
-    """The scope outside every trace. arrays: node -> its value, for inputs and for what was computed since."""
+    """The scope outside traces. arrays: node -> its value, for inputs and for what is computed since."""
 
     def __init__(self) -> None:
         self.builder = Builder()
