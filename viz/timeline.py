@@ -6,13 +6,13 @@
 Goes in: a PipelinedKernel, or events of an emulator. Comes out: a Drawing whose boxes are placed here, not
 laid out by dot. Invariants: time has one scale over all rows; in the pipeline picture a darker bar is the
 second buffer of two, so double buffering shows as alternating shades; bars narrower than a hair are merged
-with their neighbours, never dropped. Profilers (Perfetto, the TensorBoard profiler) show the second kind.
+with their neighbours. Profilers (Perfetto, the TensorBoard profiler) show the second kind.
 Read next: the pipeline level, kernel/pipeline.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -28,6 +28,7 @@ ROW, BAR = 30.0, 20.0  # heights, in points
 LEFT, RIGHT, TEXT = 96.0, 640.0, 7.0  # the row names' width, the time axis's width, and one character's
 SHOWN_STEPS = 10
 HAIR = 1.2  # points; a narrower gap or bar cannot be seen
+MOST_BARS = 200  # in one row
 
 
 @dataclass(frozen=True)
@@ -106,17 +107,38 @@ def _inches(points: float) -> str:
 
 
 def _merged(row: Iterable[Span], hair: float) -> list[Span]:
-    """The bars in order of time; where two are as narrow as the gap between them, one bar stands for both."""
+    """The bars in order of time, neighbours of one kind as one bar where they are narrow.
+
+    A row of more bars than can be told apart is cut into hairs, each in the colour of what filled most of it.
+    """
+    bars = sorted(row, key=lambda span: (span.start, span.end))
+    joined = _join(bars, hair)
+    return joined if len(joined) <= MOST_BARS else _join(_hairs(joined, 2 * hair), 2 * hair)
+
+
+def _join(bars: Iterable[Span], hair: float) -> list[Span]:
     out: list[Span] = []
-    for span in sorted(row, key=lambda span: (span.start, span.end)):
-        before = out[-1] if out else None
-        narrow = before is not None and span.end - span.start < 4 * hair and span.start - before.end < hair
-        if before is not None and narrow and span.role == before.role:
-            text = before.text if before.text == span.text else ""
-            out[-1] = replace(before, end=max(before.end, span.end), text=text)
+    for span in bars:
+        before = out[-1] if out else span
+        narrow = span.end - span.start < 4 * hair and span.start - before.end < hair
+        if out and narrow and span.role == before.role:
+            longer = max(before, span, key=lambda bar: bar.end - bar.start)
+            out[-1] = replace(before, end=max(before.end, span.end), text=longer.text)
         else:
             out.append(span)
     return out
+
+
+def _hairs(bars: Sequence[Span], width: float) -> Iterator[Span]:
+    shares: dict[int, dict[str, float]] = {}  # hair -> role -> how much of it
+    for span in bars:
+        for hair in range(int(span.start // width), int(span.end // width) + 1):
+            share = min(span.end, (hair + 1) * width) - max(span.start, hair * width)
+            roles = shares.setdefault(hair, {})
+            roles[span.role] = roles.get(span.role, 0.0) + share
+    for hair, roles in sorted(shares.items()):
+        if sum(roles.values()) > width / 8:
+            yield Span(hair * width, (hair + 1) * width, "", max(roles, key=lambda role: roles[role]))
 
 
 # ---- the pipeline level ----
@@ -184,15 +206,20 @@ def _play(pipelined: PipelinedKernel, steps: int) -> dict[str, list[Span]]:
 
 # ---- what a machine did ----
 
-TRACK_ROLES = (
-    ("mxu", "body"), ("dma", "copy_in"), ("vector", "vector"), ("xlu", "reduce"), ("eup", "reduce"),
+# how the name of an event, or of its track, begins -> its colour
+EVENT_ROLES = (
+    ("mxu wait", "scalar"), ("mxu", "body"), ("matmul", "body"), ("dma", "copy_in"), ("vector", "vector"),
 )
 
 
 def draw_events(events: Sequence[Event], title: str, name: str = "timeline") -> Drawing:
-    """The events of one run on an emulated machine, in cycles."""
+    """The events of one run on an emulated machine, in cycles; each buffer's copies in a row of their own."""
     rows: dict[str, list[Span]] = {}
     for event in events:
-        role = next((role for start, role in TRACK_ROLES if event.track.startswith(start)), "scalar")
-        rows.setdefault(event.track, []).append(Span(event.start_cycles, event.end_cycles, event.name, role))
+        track = f"dma {event.name}" if event.track == "dma" else event.track
+        kind = event.name if event.track == "core" else track
+        role = next((role for start, role in EVENT_ROLES if kind.startswith(start)), "scalar")
+        waits = event.track == "core" and event.name.startswith("dma ")
+        text = f"waits for {event.name[4:]}" if waits else event.name
+        rows.setdefault(track, []).append(Span(event.start_cycles, event.end_cycles, text, role))
     return draw_rows(name, title, "cycles", sorted(rows.items()))

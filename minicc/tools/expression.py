@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from minicc.errors import CompileError, Loc, MiniccError
-from minicc.frontend import functional, ops, shapes
+from minicc.frontend import creation, functional, ops, shapes
 from minicc.frontend.scope import located
 from minicc.frontend.tensor import Tensor
 from minicc.graph.attributes import nearest
@@ -29,7 +29,7 @@ MOST_ELEMENTS = 2**28  # of one random tensor: a GiB
 READERS = {"numpy", "item", "tolist", "realise"}  # would run what is only to be compiled
 METHODS = {name for name in dir(Tensor) if not name.startswith("_")} - READERS
 NAMES: dict[str, Callable] = {
-    name: function for module in (functional, ops, shapes) for name, function in vars(module).items()
+    name: function for module in (functional, ops, shapes, creation) for name, function in vars(module).items()
     if not name.startswith("_") and callable(function) and function.__module__ == module.__name__
 }
 OPERATORS: dict[type, Callable] = {
