@@ -2,14 +2,14 @@
 
     core.execute(Instr("vadd.f32", v3, (v1, v2)))    reads v1 and v2 now; v3 changes at core.commit()
 
-The emulator decides when a bundle issues (`core.now`), executes its instructions, then commits, so that all slots
-read before any writes. Instructions with a numpy meaning come from the tables in vector.py; this file has the rest:
-scalars, memory, copies and semaphores, queues and branches.
+The emulator decides when a bundle issues (`core.now`), executes its instructions, then commits, so that all
+slots read before any writes. Instructions with a numpy meaning come from the tables in vector.py; this file
+has the rest: scalars, memory, copies and semaphores, queues and branches.
 
-Invariants: a register's entry in `ready` is the first cycle in which its value may be read; scalars are Python
-integers wrapped to 32 bits, or floats. Semaphores count completions: a copy adds 1 when it is done, a wait takes 1.
-The sequencer of a real TPU is not public; the TPUv1 paper's five instructions are its ancestors.
-What to read next: memory.py.
+Invariants: a register's entry in `ready` is the first cycle in which its value may be read; scalars are
+Python integers wrapped to 32 bits, or floats. Semaphores count completions: a copy adds 1 when it is done,
+a wait takes 1. The sequencer of a real TPU is not public; the TPUv1 paper's five instructions are its
+ancestors. What to read next: memory.py.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class Cell:
 class Core:
     """The state of a core, and one method per kind of instruction."""
 
-    def __init__(self, program: Program, inputs: dict[str, np.ndarray], checks: bool, overlap_weights: bool) -> None:
+    def __init__(
+        self, program: Program, inputs: dict[str, np.ndarray], checks: bool, overlap_weights: bool
+    ) -> None:
         spec = program.machine
         self.program, self.spec, self.checks = program, spec, checks
         self.memory = Memory(program, inputs, checks)
@@ -147,9 +149,10 @@ class Core:
         """Nothing may be left in flight. Raises: MachineFault naming what is."""
         if self.memory.flying:
             dma = self.memory.flying[0]
-            raise MachineFault("", "a DMA is left over at halt", got=str(dma), need=f"a wait on {dma.instr.srcs[2]}",
-                               at=dma.instr.locs)
-        left = [f"[{name} + {i:#x}] counts {len(cell.done)}" for (name, i), cell in self.cells.items() if cell.done]
+            raise MachineFault("", "a DMA is left over at halt", got=str(dma),
+                               need=f"a wait on {dma.instr.srcs[2]}", at=dma.instr.locs)
+        left = [f"[{name} + {i:#x}] counts {len(cell.done)}"
+                for (name, i), cell in self.cells.items() if cell.done]
         units: list[Queue | Mxu] = [self.eup, *self.xlus, *self.mxus]
         left += [f"{unit.name} holds {len(unit.results)} results" for unit in units if unit.results]
         if left:
@@ -247,7 +250,8 @@ class Core:
                                  for name in ("shape", "strides", "steps"))
         panel, lane = self.value(op.attr("panel", 1)), self.value(op.attr("lane", 0))
         if min(shape) < 0 or not 0 <= lane < LANES:
-            raise MachineFault("", "a DMA's extents are at least 0, its lane 0 to 127", got=f"{shape}, lane={lane}")
+            raise MachineFault("", "bad extents of a DMA", got=f"shape={shape} lane={lane}",
+                               need="extents from 0 on, a lane below 128")
         memory, cell = self.memory, self.cell(op.srcs[2])
         dma = Dma(op, self.pc, incoming, memory.vmem[vmem.buffer], self.place(vmem),
                   memory.hbm[hbm.buffer].buffer, self.place(hbm), shape, strides, steps, panel, lane)
@@ -264,10 +268,11 @@ class Core:
             heapq.heappush(cell.done, (self.now + 1, ""))
 
     def wait_time(self, op: Instr) -> tuple[int, str]:
-        """When the semaphore counts 1, and the buffer whose copy makes it. Raises: MachineFault on a deadlock."""
+        """When the semaphore counts 1, and the buffer whose copy makes it so. Raises: MachineFault if never."""
         cell = self.cell(op.srcs[0])
         if not cell.done:
-            raise MachineFault("", "deadlock: nothing can run and nothing is in flight\n" + self._wait_graph(op))
+            graph = self._wait_graph(op)
+            raise MachineFault("", "deadlock: nothing can run and nothing is in flight\n" + graph)
         return cell.done[0]
 
     def _wait(self, op: Instr) -> None:

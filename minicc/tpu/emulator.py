@@ -1,21 +1,24 @@
-"""Runs a TPU program bundle by bundle: values and cycles in one run, every rule checked, every cycle accounted for.
+"""Runs a TPU program bundle by bundle: values and cycles in one run, rules checked, each cycle accounted for.
 
     result = run(program, {"x": x, "y": y})
     result.outputs["z"]            ->  a numpy array
     result.cycles                  ->  1234
-    result.causes                  ->  {"mxu": 512.0, "vector": 300.0, "dma xb": 385.0, "scalar": 37.0}, sums to 1234
+    result.causes                  ->  {"mxu": 512.0, "vector": 300.0, "dma xb": 385.0, "scalar": 37.0}
 
-A bundle issues at the first cycle in which its registers are ready, its pops have something to pop, the units it
-pushes to are free, and the semaphore it waits for counts 1 (interlock mode, the default, charges such stalls to the
-last of these; exposed mode faults on a register read too early). Then every slot reads, and then all write.
+A bundle issues at the first cycle in which its registers are ready, its pops have something to pop, the
+units it pushes to are free, and the semaphore it waits for counts 1 (interlock mode, the default, charges
+such stalls to the last of these; exposed mode faults on a register read too early). Then every slot reads,
+and then all write.
 
-Each cycle has one cause. A share of it, busy MXUs / MXUs, goes to `mxu`; the rest to `vector` if a bundle with vector
-work issued; else to what the core waited for: `dma BUFFER`, `mxu wait` (a result, or a unit's input) or `register`
-(or the EUP and XLU); else to `scalar`. Shares are integers in units of 1 / MXUs, so the sum is exact.
+Each cycle has one cause. A share of it, busy MXUs / MXUs, goes to `mxu`; the rest to `vector` if a bundle
+with vector work issued; else to what the core waited for: `dma BUFFER`, `mxu wait` (a result, or a unit's
+input) or `register` (or the EUP and XLU); else to `scalar`. Shares are integers in units of 1 / MXUs, so
+the sum is exact.
 
-Faults: races, uninitialised reads, accesses out of bounds, deadlocks, and whatever is left in flight at halt; each
-names the instruction, its pc, the buffer and the user's line. A real TPU checks none of it, and hangs, or computes
-something else; cycle-exact simulators exist behind closed doors. What to read next: core.py for each instruction.
+Faults: races, uninitialised reads, accesses out of bounds, deadlocks, and whatever is left in flight at
+halt; each names the instruction, its pc, the buffer and the user's line. A real TPU checks none of it, and
+hangs, or computes something else; cycle-exact simulators exist behind closed doors. What to read next:
+core.py for each instruction.
 """
 
 from __future__ import annotations
@@ -172,8 +175,8 @@ class _Emulator:
             if self.exposed:
                 late = next(reg for reg in bundle.reads if core.ready[reg] > issue)
                 self.current = next(op for op in bundle.ops if late in op.reads())
-                raise MachineFault("", f"early read of {late}", got=f"cycle {issue}", need=f"cycle {ready} or later",
-                                   hint="more bundles between writer and reader")
+                raise MachineFault("", f"early read of {late}", got=f"cycle {issue}",
+                                   need=f"cycle {ready} or later", hint="more bundles before it")
             issue, cause = ready, "register"
         if issue > now:
             self.clock.charge(cause, issue)
@@ -190,9 +193,9 @@ class _Emulator:
 
     def _place(self, fault: MachineFault, pc: int) -> MachineFault:
         """Say which instruction it was."""
-        bundle = self.program.bundles[min(pc, len(self.program.bundles) - 1)] if self.program.bundles else None
+        bundle = self.program.bundles[pc].locs if pc < len(self.program.bundles) else ()
         fault.stage = f"{fault.stage or self.current or 'bundle'} at pc {pc:#x}"
-        fault.at = (self.current.locs if self.current else bundle.locs if bundle else ()) + fault.at
+        fault.at = (self.current.locs if self.current else bundle) + fault.at
         return fault
 
     def report(self, trace: bool) -> Run:
@@ -228,7 +231,7 @@ def _ready(unit: Queue | Mxu, op: Instr) -> int:
 
 def run(
     program: Program, inputs: dict[str, np.ndarray], *, exposed: bool = False, checks: bool = True,
-    trace: bool = False, virtual: bool = False, overlap_weights: bool = True, max_bundles: int = 50_000_000,
+    trace: bool = False, virtual: bool = False, overlap_weights: bool = True, max_bundles: int = 10**8,
 ) -> Run:
     """Run a program on its machine.
 

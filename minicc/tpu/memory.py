@@ -4,15 +4,17 @@
     memory.load(buffer, row, rows=8, stride=1)    ->  Lanes, with a bit per lane: was it ever written
     memory.start(dma, now)                            from here until its wait, the copy owns both of its sides
 
-Ownership is independent of timing: even a copy that would have landed long ago must be waited for. Only when as
-many waits as starts have been consumed on a semaphore are its copies known to be done, for their order is not
-promised. A row (VMEM) or element (HBM) in flight may be read only if the copy just reads it, and never written.
+Ownership is independent of timing: even a copy that would have landed long ago must be waited for. Only
+when as many waits as starts have been consumed on a semaphore are its copies known to be done, for their
+order is not promised. A row (VMEM) or element (HBM) in flight may be read only if the copy just reads it,
+and never written.
 
-Timing: a copy starts up for `dma_startup_cycles`, then moves at HBM's bandwidth, after the copies issued before
-it; each contiguous run of elements is charged rounded up to the granule. Values move at the start, which nobody
-who respects ownership can tell from the end. Real DMA engines run several copies side by side and promise no
-order; the race detector here is the vector-clock idea (FastTrack, 2009) shrunk to one thread and its copies.
-What to read next: vector.py for what a garbage lane may do, emulator.py for the instructions.
+Timing: a copy starts up for `dma_startup_cycles`, then moves at HBM's bandwidth, after the copies issued
+before it; each contiguous run of elements is charged rounded up to the granule. Values move at the start,
+which nobody who respects ownership can tell from the end. Real DMA engines run several copies side by side
+and promise no order; the race detector here is the vector-clock idea (FastTrack, 2009) shrunk to one thread
+and its copies. What to read next: vector.py for what a garbage lane may do, emulator.py for the
+instructions.
 """
 
 from __future__ import annotations
@@ -110,7 +112,8 @@ class HbmArray:
     def __init__(self, buffer: HbmBuffer, given: np.ndarray | None, written: bool) -> None:
         size = math.prod(buffer.shape)
         self.buffer = buffer
-        self.words = np.full(size, POISON, np.uint32) if given is None else given.reshape(-1).view(np.uint32)
+        poison = np.full(size, POISON, np.uint32)
+        self.words = poison if given is None else given.reshape(-1).view(np.uint32)
         self.known = np.zeros(size, bool) if given is None else None
         self.claims = np.zeros((2, size), np.uint8) if written else None  # copies in flight: reading, writing
 
@@ -125,8 +128,8 @@ class HbmArray:
         low = dma.element + sum(min(0, r) for r in reach)
         high = dma.element + sum(max(0, r) for r in reach)
         if low < 0 or high >= self.words.size:
-            raise MachineFault("", f"out of bounds in HBM buffer {self.buffer.name}", got=f"elements {low} to {high}",
-                               need=f"0 to {self.words.size - 1}")
+            raise MachineFault("", f"out of bounds in HBM buffer {self.buffer.name}",
+                               got=f"elements {low} to {high}", need=f"0 to {self.words.size - 1}")
 
 
 class Memory:
@@ -183,7 +186,9 @@ class Memory:
         place = f"row {row + short * stride}" if short is not None else f"behind the {rows} rows loaded"
         return Lanes(data, known, f"{buffer.name} {place}")
 
-    def store(self, buffer: VmemBuffer, row: int, rows: int, stride: int, lanes: Lanes, mask: Lanes | None) -> None:
+    def store(
+        self, buffer: VmemBuffer, row: int, rows: int, stride: int, lanes: Lanes, mask: Lanes | None
+    ) -> None:
         """Write up to 8 rows, where the mask says so, and their bits with them."""
         part = self.rows_of(buffer, row, rows, stride, writes=True)
         data, known = lanes.data.view(np.uint32)[:rows], lanes.known
@@ -228,7 +233,7 @@ class Memory:
                                got=f"rows {rows.min()} to {rows.max()}", need=f"0 to {dma.vmem.rows - 1}")
         if dma.incoming and len(np.unique(rows)) != len(rows):
             raise MachineFault("", f"the copy writes a row of {dma.vmem.name} twice",
-                               got=f"panel={dma.panel} steps={dma.steps}", need="panels and steps that keep apart")
+                               got=f"panel={dma.panel} steps={dma.steps}", need="rows that keep apart")
         array.check_bounds(dma)
 
     def _check_races(self, dma: Dma, array: HbmArray) -> None:
@@ -256,7 +261,7 @@ class Memory:
         if dma.incoming and self.checks and known is not None and not known.all():
             missing = tuple(map(int, np.argwhere(~known)[0]))
             raise MachineFault("", f"uninitialised read of HBM buffer {dma.hbm.name}",
-                               got=f"element {missing} of the block was never written", need="a copy out before")
+                               got=f"element {missing} of the block was never written")
         for span in dma.spans:
             panels, width = span.rows.shape[-1], span.hi - span.lo
             columns = words[..., span.column:span.column + panels * width]
@@ -286,16 +291,17 @@ class Memory:
             if array.buffer.role != "output":
                 continue
             if self.checks and array.known is not None and not array.known.all():
+                missing = int((~array.known).sum())
                 raise MachineFault("halt", f"output {name} is incomplete", need="a copy out for every element",
-                                   got=f"{int((~array.known).sum())} of {array.known.size} elements never written")
+                                   got=f"{missing} of {array.known.size} elements never written")
             values = array.words.view(_TYPES[array.buffer.dtype]).reshape(array.buffer.shape)
             found[name] = values != 0 if array.buffer.dtype == "bool" else values
         return found
 
 
 def _race(owner: Dma, verb: str, where: str) -> MachineFault:
-    return MachineFault("", f"race: {where} is {verb} while a DMA owns it", got=str(owner),
-                        need=f"as many waits as starts on {owner.instr.srcs[2]} before this", at=owner.instr.locs,
+    return MachineFault("", f"race: {where} is {verb} while a DMA owns it", got=str(owner), at=owner.instr.locs,
+                        need=f"as many waits as starts on {owner.instr.srcs[2]} before this",
                         hint="a dma.done.wait between the two")
 
 
@@ -313,8 +319,8 @@ def _inputs(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.nda
     for name, buffer in wanted.items():
         array = np.asarray(inputs[name])
         if array.shape != buffer.shape:
-            raise ShapeError("tpu run", f"input {name} has the wrong shape", got=array.shape, need=buffer.shape)
+            raise ShapeError("tpu run", f"input {name} has a wrong shape", got=array.shape, need=buffer.shape)
         if array.dtype.kind not in ("f" if buffer.dtype == "f32" else "iub"):
-            raise DtypeError("tpu run", f"input {name} has the wrong dtype", got=array.dtype, need=buffer.dtype)
+            raise DtypeError("tpu run", f"input {name} has a wrong dtype", got=array.dtype, need=buffer.dtype)
         arrays[name] = np.array(array, _TYPES[buffer.dtype], order="C")
     return arrays

@@ -3,18 +3,19 @@
     weight_stationary(x, w, rows=4, columns=4)   ->  (x @ w, cycles), moving one value per wire and cycle
     weight_stationary_cycles(m, k, n, 4, 4)      ->  the same number, as a formula
 
-Weight stationary (a TPU's MXU): R x C cells hold w; a row of x enters skewed, x[m, r] into array row r one cycle
-after x[m, r - 1]; partial sums fall down the columns, and column c leaves one cycle after column c - 1.
+Weight stationary (a TPU's MXU): R x C cells hold w; a row of x enters skewed, x[m, r] into array row r one
+cycle after x[m, r - 1]; partial sums fall down the columns, and column c leaves one cycle after column c -
+1.
 
     cycle    0          1          2
     row 0    x[0,0] ->  x[1,0] ->  x[2,0] ->       one fold: R cycles to load w, then M rows that
     row 1               x[0,1] ->  x[1,1] ->       take R + C - 2 more until the last has left:
     row 2                          x[0,2] ->       2 R + C + M - 2, for each R x C tile of w
 
-Output stationary: each cell keeps one sum, and both x and w flow through: R + C + K - 2 per R x C tile of the result.
-A count runs from the first cycle to the last one, hence the -1. The MXU of units.py has the same timeline
-in closed form: a push of r rows, 254 + r cycles to its last result. Source: Kung and Leiserson, 1978; the formulas
-hold on every case of an independent simulator. What to read next: units.py.
+Output stationary: each cell keeps one sum, and both x and w flow through: R + C + K - 2 per R x C tile of
+the result. A count runs from the first cycle to the last one, hence the -1. The MXU of units.py has the
+same timeline in closed form: a push of r rows, 254 + r cycles to its last result. Source: Kung and
+Leiserson, 1978; the formulas hold on every case of an independent simulator. What to read next: units.py.
 """
 
 from __future__ import annotations

@@ -6,15 +6,15 @@
     mxu.pop()                        ->        the product of 8 rows, poppable 254 + 8 cycles after the push
 
 Timing of an MXU. A push of r rows occupies its input for r cycles (f32: 6 r). Its results can be popped
-`mxu_fill_cycles` + r (f32: + 6 r) cycles after it started. Weights have an input of their own, so loading the
-shadow hides behind the products of the active copy; `overlap_weights=False` makes each load wait until the array
-is empty, as in a simulator of a lone array (systolic.py). Every push reserves its places in the FIFO of results
-when it issues, for the array cannot be stopped; bundles issue in order, so a push without a place would wait
-for a pop behind it forever: that is a fault, not a hang.
+`mxu_fill_cycles` + r (f32: + 6 r) cycles after it started. Weights have an input of their own, so loading
+the shadow hides behind the products of the active copy; `overlap_weights=False` makes each load wait until
+the array is empty, as in a simulator of a lone array (systolic.py). Every push reserves its places in the
+FIFO of results when it issues, for the array cannot be stopped; bundles issue in order, so a push without a
+place would wait for a pop behind it forever: that is a fault, not a hang.
 
-Values are lazy: one matrix product per run of rows pushed with the same weights, when its first result is popped.
-The real unit's protocol is not public; the TPUv1 paper describes weight-stationary arrays with a shadow copy.
-What to read next: systolic.py for why 254, emulator.py for who calls this.
+Values are lazy: one matrix product per run of rows pushed with the same weights, when its first result is
+popped. The real unit's protocol is not public; the TPUv1 paper describes weight-stationary arrays with a
+shadow copy. What to read next: systolic.py for why 254, emulator.py for who calls this.
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ class Result(NamedTuple):
     lanes: Lanes
 
 
+def _empty(name: str) -> MachineFault:
+    return MachineFault("", "deadlock: a pop of an empty queue waits forever", got=f"no push to {name} before it",
+                        need="one pop per result")
+
+
 class Queue:
     """A unit that takes one vreg every few cycles and gives one result for each: the EUP, or an XLU."""
 
@@ -53,8 +58,7 @@ class Queue:
     def next_ready(self) -> int:
         """When the next result can be popped. Raises: MachineFault if no push is left to wait for."""
         if not self.results:
-            raise MachineFault("", "deadlock: a pop of an empty queue waits forever", got=f"no push to {self.name}"
-                               " before it", need="one pop per result")
+            raise _empty(self.name)
         return self.results[0].ready
 
     def pop(self) -> Lanes:
@@ -102,12 +106,12 @@ class Mxu:
         return max(self.rows_free_at, self.weights_free_at) if swap else self.rows_free_at
 
     def push_weights(self, now: int, rows: np.ndarray, kind: str) -> None:
-        """Rows of weights slide into the shadow copy. kind: "f32", "bf16", or with ".xpose": rows become columns."""
+        """Rows of weights slide into the shadow copy. kind: "f32" or "bf16"; with ".xpose", as columns."""
         side = self.spec.mxu_side
         held = sum(map(len, self.shadow))
         if held >= side or (held and kind != self.shadow_kind):
             raise MachineFault("", f"{self.name}: the shadow weights are complete, or of another kind",
-                               got=f"{held} rows of {self.shadow_kind}", need="a vmatmul with swap before more weights")
+                               got=f"{held} rows of {self.shadow_kind}", need="a vmatmul with swap before this")
         self.shadow.append(rows)
         self.shadow_kind = kind
         self.weights_free_at = now + len(rows) * self._passes(kind)
@@ -133,15 +137,15 @@ class Mxu:
         else:
             self.busy.append([now, now + cycles])
         if len(self.results) > self.spec.mxu_fifo_vregs:
-            raise MachineFault("", f"{self.name}: this push can never proceed: its FIFO is full and nothing pops",
+            raise MachineFault("", f"{self.name}: this push can never proceed: FIFO full, and nothing pops",
                                got=f"{len(self.results)} results pushed and not popped",
-                               need=f"at most {self.spec.mxu_fifo_vregs}", hint=f"pop {self.name} before this push")
+                               need=f"at most {self.spec.mxu_fifo_vregs}", hint=f"pop {self.name} before it")
 
     def _swap(self) -> None:
         side = self.spec.mxu_side
         held = sum(map(len, self.shadow))
         if held != side:
-            raise MachineFault("", f"{self.name}: swap of incomplete weights", got=f"{held} rows", need=f"{side} rows")
+            raise MachineFault("", f"{self.name}: swap of incomplete weights", got=f"{held} rows", need=side)
         weights = np.concatenate(self.shadow)
         self.batch = _Batch(weights.T if self.shadow_kind.endswith("xpose") else weights)
         self.active_kind, self.shadow = self.shadow_kind, []
@@ -152,8 +156,7 @@ class Mxu:
     def next_ready(self) -> int:
         """When the next result can be popped. Raises: MachineFault if no push is left to wait for."""
         if not self.results:
-            raise MachineFault("", "deadlock: a pop of an empty queue waits forever", got=f"no push to {self.name}"
-                               " before it", need="one pop per result")
+            raise _empty(self.name)
         return self.results[0][0]
 
     def pop(self) -> Lanes:
@@ -163,7 +166,7 @@ class Mxu:
 
 
 def busy_before(units: list[Mxu], times: np.ndarray) -> np.ndarray:
-    """How many unit-cycles the arrays were busy before each of these (integer) cycles, summed over the units."""
+    """How many cycles the arrays were busy before each of these cycles, summed over the units."""
     total = np.zeros(len(times), np.int64)
     for unit in units:
         edges = np.array(unit.busy, np.int64).reshape(-1)

@@ -1,15 +1,16 @@
-"""What the vector units compute: a table from op to a numpy function of 8x128 lanes, and which lanes are known.
+"""What the vector units compute: a table from op to numpy function, and which of the 8x128 lanes are known.
 
     ALU["vadd.f32"](a, b)   ->  Lanes(data=a.data + b.data, known=a.known & b.known)
 
-In the manner of a memory sanitizer, a register carries for each lane whether it was ever written: `known`, one
-Python integer of 1024 bits, sublane by sublane. Garbage may flow through lane-by-lane ops unharmed (a tile's
-tail beside its valid part); whoever makes a lane *visible* (a sum across lanes, a matrix product, a DMA out)
-faults, and `origin` names where the first garbage came from. A select takes the bits of the side it takes.
+In the manner of a memory sanitizer, a register carries for each lane whether it was ever written: `known`,
+one Python integer of 1024 bits, sublane by sublane. Garbage may flow through lane-by-lane ops unharmed (a
+tile's tail beside its valid part); whoever makes a lane *visible* (a sum across lanes, a matrix product, a
+DMA out) faults, and `origin` names where the first garbage came from. A select takes the bits of the side
+it takes.
 
-Invariants: data is (8, 128) of 32 bits, or bool for a mask; no function changes its operands. f32 as in IEEE 754,
-NaN and infinities included. A real chip has no such bits, and computes on the garbage; LLVM's MemorySanitizer is
-the paper to read (Stepanov and Serebryany, 2015). What to read next: units.py.
+Invariants: data is (8, 128) of 32 bits, or bool for a mask; no function changes its operands. f32 as in
+IEEE 754, NaN and infinities included. A real chip has no such bits, and computes on the garbage; LLVM's
+MemorySanitizer is the paper to read (Stepanov and Serebryany, 2015). What to read next: units.py.
 """
 
 from __future__ import annotations
@@ -71,13 +72,14 @@ def move(lanes: Lanes, permute: Callable[[np.ndarray], np.ndarray]) -> Lanes:
 
 
 def require_known(lanes: Lanes, rows: int = SUBLANES) -> None:
-    """The first `rows` sublanes are about to become visible. Raises: MachineFault if one of their lanes is garbage."""
+    """The first `rows` sublanes are about to become visible. Raises: MachineFault if a lane is garbage."""
     need = (1 << rows * LANES) - 1
     if lanes.known & need == need:
         return
     first = next(i for i in range(rows * LANES) if not lanes.known >> i & 1)
-    raise MachineFault("", "uninitialised read", got=f"garbage in sublane {first // LANES}, lane {first % LANES}"
-                       f" ({lanes.origin or 'never written'})", need="written lanes, or a mask over the others")
+    where = f"sublane {first // LANES}, lane {first % LANES} ({lanes.origin or 'never written'})"
+    raise MachineFault("", "uninitialised read", got=f"garbage in {where}",
+                       need="written lanes, or a mask over the others")
 
 
 def _unary(function: Callable, dtype: type = np.float32) -> Callable[..., Lanes]:
@@ -86,7 +88,8 @@ def _unary(function: Callable, dtype: type = np.float32) -> Callable[..., Lanes]
 
 def _binary(function: Callable, dtype: type) -> Callable[..., Lanes]:
     def apply(a: Lanes, b: Lanes) -> Lanes:
-        return Lanes(function(a.data.view(dtype), b.data.view(dtype)), a.known & b.known, a.origin or b.origin)
+        result = function(a.data.view(dtype), b.data.view(dtype))
+        return Lanes(result, a.known & b.known, a.origin or b.origin)
     return apply
 
 
@@ -130,7 +133,7 @@ def round_bf16(x: np.ndarray) -> np.ndarray:
 
 
 def packed_rows(data: np.ndarray) -> np.ndarray:
-    """The 16 rows of a packed register as f32: row 2s in the low half of sublane s, row 2s + 1 in the high one."""
+    """The 16 rows of a packed register as f32: row 2s is the low half of sublane s, 2s + 1 the high."""
     words = data.view(np.uint32)
     return np.stack((words << 16, words & 0xFFFF0000), axis=1).reshape(2 * SUBLANES, LANES).view(np.float32)
 
