@@ -32,6 +32,7 @@ COMMANDS = {
     "show": ("minicc.tools.show", "print a program at one level: graph, kernels, pipelined or program"),
     "run": ("minicc.tools.run", "run a program and summarise what comes out"),
     "draw": ("minicc.tools.draw", "draw a program's graph, kernels and pipelines as SVG and PNG"),
+    "machines": ("minicc.tools.machines", "print the emulated machines and where their numbers come from"),
     "opt": ("minicc.tools.opt", "run passes over a graph file and print what is left"),
 }
 VIZ = "minicc.viz"
