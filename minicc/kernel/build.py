@@ -37,7 +37,7 @@ from minicc.kernel.ir import (
 )
 from minicc.kernel.positions import Position, non_unit, operand_positions, view_source
 
-LARGEST_BODY = 256  # ops in one body; a longer chain of ops becomes several kernels
+LARGEST_BODY = 128  # ops in one body; a longer chain of ops becomes several kernels
 COMBINE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"}
 OUTPUT_AXES = ((), ("n",), ("m", "n"), ("b", "m", "n"), ("b", "h", "m", "n"))
 
@@ -57,6 +57,7 @@ class _Pull:
     sizes: dict[str, int] = field(default_factory=dict)
     operands: dict[tuple, Operand] = field(default_factory=dict)
     known: dict[tuple[Value, Position], Block] = field(default_factory=dict)
+    ops: int = 0
 
     def axis(self, size: int, wish: str) -> str:
         """A new axis, named as wished or with a number behind it."""
@@ -73,7 +74,8 @@ class _Pull:
         axis)."""
         key = (value, position)
         if key not in self.known:
-            if len(self.known) > LARGEST_BODY:
+            self.ops += 1
+            if self.ops > LARGEST_BODY:
                 raise Illegal(f"the kernel would have more than {LARGEST_BODY} ops")
             self.known[key] = self._make(value, position, dropped)
         return self.known[key]
@@ -113,6 +115,8 @@ class _Pull:
             lost = tuple(name for name in _axes(position) if name not in _axes(positions[0]))
             return self.pull(node.operands[0], positions[0], dropped + lost)
         args = tuple(self.pull(*pair, dropped) for pair in zip(node.operands, positions, strict=True))
+        if any(name not in arg.axes for name in made for arg in args):
+            raise Illegal("it would sum over an axis that its operand does not vary along")
         axes = tuple(dict.fromkeys(name for arg in args for name in arg.axes))
         attrs: dict = dict(node.attrs)
         op = node.op

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -74,7 +75,7 @@ def read_block(place: _Place, operand: Operand, array: np.ndarray) -> np.ndarray
     if operand.fill is None:
         return view[where]
     sizes = operand.type.shape
-    inside = np.logical_and.reduce([(i >= 0) & (i < size) for i, size in zip(where, sizes, strict=True)])
+    inside = reduce(np.logical_and, [(i >= 0) & (i < size) for i, size in zip(where, sizes, strict=True)])
     clipped = tuple(np.clip(i, 0, size - 1) for i, size in zip(where, sizes, strict=True))
     return np.where(inside, view[clipped], view.dtype.type(operand.fill))
 

@@ -65,13 +65,16 @@ def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Modu
     costs."""
     nodes = graph.nodes()
     state = _State(graph, target, _buffer_names(graph))
-    wanted = {view_source(value).node for value in graph.outputs}
+    needed = _needed_in_memory(graph)
     user_table = users(nodes)
     for node in reversed(nodes):
-        if node.op in LEAVES or (node.op == "reshape" and not has_position(node)):
-            state.roots_of[node] = _roots(state, user_table.get(node, []))
+        consumers = user_table.get(node, [])
+        if node.op in LEAVES or node.op == "reshape":  # a reshape is a view of a buffer, or of nothing at all
+            state.roots_of[node] = _roots(state, consumers)
+            if node.op == "reshape" and has_position(node):
+                state.fused.add(node)
             continue
-        reason = _decide(state, node, user_table.get(node, []), node in wanted)
+        reason = _decide(state, node, consumers, needed.get(node, ""))
         if log is not None:
             log.append(Step(f"{state.names[node]} {node.op}", reason.taken, reason.why))
     order = [node for node in nodes if node in state.kernels]
@@ -98,10 +101,19 @@ def _roots(state: _State, consumers: list[Node]) -> tuple[Node, ...]:
     return tuple(dict.fromkeys(root for user in consumers for root in state.roots_of[user]))
 
 
-def _decide(state: _State, node: Node, consumers: list[Node], wanted: bool) -> Step:
+def _needed_in_memory(graph: Graph) -> dict[Node, str]:
+    """The nodes whose result must be a buffer, whatever it costs, and why."""
+    needed = {}
+    for node in graph.nodes():
+        if node.op == "pad" or not has_position(node):
+            needed[view_source(node.operands[0]).node] = f"a {node.op} reads it, and needs it in memory"
+    return needed | {view_source(value).node: "it is an output" for value in graph.outputs}
+
+
+def _decide(state: _State, node: Node, consumers: list[Node], refusal: str) -> Step:
     """Fuse a node into all its users' kernels, or give it its own; say which and why."""
     roots = _roots(state, consumers)
-    refusal = "it is an output" if wanted else _refusal(state, node, consumers, roots)
+    refusal = refusal or _refusal(state, node, roots)
     if not refusal:
         together = {**state.kernels}
         try:
@@ -125,12 +137,8 @@ def _decide(state: _State, node: Node, consumers: list[Node], wanted: bool) -> S
     return Step("", False, refusal)
 
 
-def _refusal(state: _State, node: Node, consumers: list[Node], roots: tuple[Node, ...]) -> str:
-    """Why a node must not be fused whatever it costs; empty when it may."""
-    if any(user.op == "reshape" and not has_position(user) for user in consumers):
-        return "a reshape reads it, and needs it in memory"
-    if any(user.op == "pad" for user in consumers):
-        return "a pad reads it, and needs it in memory"
+def _refusal(state: _State, node: Node, roots: tuple[Node, ...]) -> str:
+    """Why a node that could be fused should not be, whatever the model says; empty when it may."""
     dot_roots = [root for root in roots if _has_dot(state.kernels[root])]
     if node.op != "dot_general" and dot_roots and _epilogue_of_dot(node):
         return "it ends a dot's kernel: there it is computed once, and a buffer follows in any case"

@@ -1,0 +1,67 @@
+"""Legalising: what no kernel should have to know about is said with other ops.
+
+    pad(x, 0.0) low=[1] interior=[1]      ->  reshape, pad, reshape, slice, pad: no index there has a hole
+    reduce(x: f32[0,5]) kind=sum axes=[0] ->  broadcast_in_dim(0.0) : f32[5]
+
+Goes in: a graph. Comes out: one that computes the same, whose pads have no interior and whose kernels will
+all have elements to work on: what is empty, or made of nothing, becomes a constant here. XLA has such
+passes by the dozen (zero-sized-hlo-elimination is one); MLIR's word for it is legalisation. Read next:
+fuse.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minicc.graph.elementwise import REDUCE
+from minicc.graph.infer import OPS
+from minicc.graph.ir import Graph, Value
+from minicc.graph.rewrite import Match, Rule, any_of, rewrite
+from minicc.trace import Step
+
+
+def _empty(m: Match) -> Value | None:
+    """A result without elements needs no computing."""
+    type = m.node.types[0]
+    return m.build("constant", value=np.zeros(type.shape, type.dtype.numpy)) if type.elements == 0 else None
+
+
+def _of_nothing(m: Match) -> Value | None:
+    """A sum (product, dot, padding) of no elements is what it starts from."""
+    if all(operand.type.elements for operand in m.node.operands):
+        return None
+    if m.node.op == "pad":
+        return m.like(m.node.operands[1])
+    start = REDUCE[m.node.attrs["kind"]][1] if m.node.op == "reduce" else 0
+    return m.like(m.build("constant", value=np.array(start, m.node.types[0].dtype.numpy)))
+
+
+def _without_interior(m: Match) -> Value | None:
+    """Interior padding, one dimension at a time: each element gets a tail of padding, then the last tail
+    goes."""
+    attrs, (value, fill) = m.node.attrs, m.node.operands
+    if not any(attrs["interior"]):
+        return None
+    for dim, hole in enumerate(attrs["interior"]):
+        if hole:
+            before, size, after = value.shape[:dim], value.shape[dim], value.shape[dim + 1:]
+            apart = m.build("reshape", value, shape=(*before, size, 1, *after))
+            none = (0,) * len(apart.shape)
+            tail = tuple(hole if d == dim + 1 else 0 for d in range(len(apart.shape)))
+            apart = m.build("pad", apart, fill, low=none, high=tail, interior=none)
+            flat = m.build("reshape", apart, shape=(*before, size * (hole + 1), *after))
+            limit = (*before, size * (hole + 1) - hole, *after)
+            value = m.build("slice", flat, start=none[1:], limit=limit, stride=(1,) * len(limit))
+    return m.build("pad", value, fill, low=attrs["low"], high=attrs["high"], interior=(0,) * len(value.shape))
+
+
+RULES = (
+    Rule("an empty result -> constant", any_of({*OPS} - {"constant"}), _empty),
+    Rule("a reduction of nothing -> its start", any_of({"reduce", "dot_general", "pad"}), _of_nothing),
+    Rule("pad with holes -> reshape, pad, slice, pad", any_of({"pad"}), _without_interior),
+)
+
+
+def legalize(graph: Graph, *, log: list[Step] | None = None) -> Graph:
+    """A graph of the same meaning that every kernel rule can take."""
+    return rewrite(graph, RULES, log)
