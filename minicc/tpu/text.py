@@ -110,7 +110,7 @@ def _operand(line: _Line, text: str, column: int) -> tuple[Operand, int, bool]:
 
 def _attr_value(line: _Line, text: str, column: int) -> int | Reg:
     value, end, _ = _operand(line, text, 0)
-    if text[end:].strip() or not isinstance(value, (int, Reg)):
+    if text[end:].strip() or not isinstance(value, int | Reg) or str(value)[0] in "vm":
         raise line.error(f"not an integer or scalar register: {text}", column)
     return value
 

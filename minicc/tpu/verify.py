@@ -159,7 +159,7 @@ def problems(program: Program, virtual: bool = False) -> Iterator[Problem]:
     """Every broken rule of every bundle, in order. virtual: registers beyond the machine's are allowed."""
     names = _names(program)
     for label, pc in program.labels:
-        if not 0 <= pc < max(1, len(program.bundles)):
+        if not 0 <= pc < len(program.bundles):
             yield Problem(pc, None, f"label {label} stands behind the last bundle", pc)
     for pc, bundle in enumerate(program.bundles):
         for instr in bundle.ops:

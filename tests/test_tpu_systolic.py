@@ -1,0 +1,67 @@
+"""A systolic array, moved value by value, takes the cycles of the closed forms, and so does the MXU."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minicc.tpu.machine import V5E
+from minicc.tpu.systolic import (
+    output_stationary,
+    output_stationary_cycles,
+    weight_stationary,
+    weight_stationary_cycles,
+)
+from minicc.tpu.units import Mxu
+
+LINES = (Path(__file__).parent / "data" / "systolic_cycles.csv").read_text(encoding="utf-8").splitlines()
+ROWS = [(row["dataflow"], int(row["m"]), int(row["k"]), int(row["n"]), int(row["cycles"]))
+        for row in csv.DictReader(line for line in LINES if not line.startswith("#"))]
+
+
+@pytest.mark.parametrize("m, k, n, rows, columns", [(7, 9, 5, 4, 3), (1, 4, 4, 4, 4), (5, 2, 3, 3, 2)])
+def test_the_grid_computes_the_product_in_the_cycles_of_the_formula(m: int, k: int, n: int, rows: int, columns: int):
+    random = np.random.default_rng(0)
+    x, w = random.normal(size=(m, k)), random.normal(size=(k, n))
+    for simulate, formula in ((weight_stationary, weight_stationary_cycles),
+                              (output_stationary, output_stationary_cycles)):
+        y, cycles = simulate(x, w, rows, columns)
+        assert np.allclose(y, x @ w)
+        assert cycles == formula(m, k, n, rows, columns)
+
+
+@pytest.mark.parametrize("dataflow, m, k, n, cycles", ROWS)
+def test_the_formulas_are_exact_on_an_independent_simulators_counts(dataflow: str, m: int, k: int, n: int, cycles: int):
+    formula = {"ws": weight_stationary_cycles, "os": output_stationary_cycles}[dataflow]
+    assert formula(m, k, n, 128, 128) == cycles
+
+
+def _stream(unit: Mxu, m: int, folds: int) -> int:
+    """Push weights and m rows per fold as soon as the unit allows. Returns: the cycle of the last result."""
+    tile, last = np.zeros((8, 128), np.float32), 0
+    for _ in range(folds):
+        for _ in range(16):
+            unit.push_weights(unit.weights_time(), tile, "bf16")
+        for start in range(0, m, 8):
+            swap = start == 0
+            while len(unit.results) >= 48:
+                unit.pop()
+            unit.push_rows(unit.rows_time(swap), tile[:min(8, m - start)], "bf16", swap)
+            last = unit.results[-1][0]
+    return last
+
+
+@pytest.mark.parametrize("m, k, n, cycles", [row[1:] for row in ROWS if row[0] == "ws"])
+def test_the_mxu_without_overlap_is_exact_on_every_weight_stationary_row(m: int, k: int, n: int, cycles: int):
+    unit = Mxu(V5E, overlap_weights=False)
+    poppable = _stream(unit, m, (k // 128) * (n // 128))
+    assert poppable - 1 == cycles  # a result leaves the array in the cycle before the first in which it is popped
+
+
+def test_with_overlap_512_cubed_approaches_the_ideal():
+    folds, m = 16, 512
+    overlapped = _stream(Mxu(V5E), m, folds)
+    assert overlapped == 128 + folds * m + 254  # the first weights, then rows without a gap, then the last drains

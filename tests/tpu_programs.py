@@ -1,0 +1,62 @@
+"""The hand-written TPU programs of tests/programs, run on random inputs, and broken on purpose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from minicc.errors import MachineFault
+from minicc.tpu.emulator import Run, run
+from minicc.tpu.isa import Program
+from minicc.tpu.text import parse
+
+PROGRAMS = Path(__file__).parent / "programs"
+NAMES = tuple(sorted(path.stem for path in PROGRAMS.glob("*.txt")))
+
+
+def text(name: str) -> str:
+    """The text of one of the programs."""
+    return (PROGRAMS / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def random_inputs(program: Program) -> dict[str, np.ndarray]:
+    """Standard normal numbers for each input."""
+    random = np.random.default_rng(0)
+    return {b.name: random.normal(size=b.shape).astype(np.float32) for b in program.hbm if b.role == "input"}
+
+
+def run_text(source: str, file: str = "", **options: bool | int) -> tuple[dict[str, np.ndarray], Run]:
+    """Assemble and run a text. Returns: its inputs as float64, and the run."""
+    program = parse(source, file)
+    inputs = random_inputs(program)
+    result = run(program, inputs, **options)  # type: ignore[arg-type]
+    return {name: array.astype(np.float64) for name, array in inputs.items()}, result
+
+
+def fault_of(source: str, **options: bool | int) -> MachineFault:
+    """The fault that a text ends in."""
+    try:
+        run_text(source, "program.txt", **options)
+    except MachineFault as fault:
+        return fault
+    raise AssertionError("the program ran without a fault")
+
+
+def broken(name: str, old: str, new: str) -> str:
+    """A program's text with one thing changed."""
+    source = text(name)
+    assert source.count(old) == 1, f"{old!r} is there {source.count(old)} times"
+    return source.replace(old, new)
+
+
+def with_header(*bundles: str) -> str:
+    """A small program of these bundles: x[8,128] and y[8,128] in HBM, xb and yb in VMEM, one semaphore."""
+    return "\n".join((
+        "hbm x: f32[8,128] input", "hbm y: f32[8,128] output",
+        "vmem xb: f32 rows=8 base=0x0", "vmem yb: f32 rows=16 base=0x8", "semaphore sem: 1", *bundles))
+
+
+COPY_IN = ("{ dma.hbm_to_vmem [xb], [x], [sem] shape=(8, 128) strides=(128, 1) panel=8 }", "{ dma.done.wait [sem] }")
+COPY_OUT = ("{ dma.vmem_to_hbm [y], [yb], [sem] shape=(8, 128) strides=(128, 1) panel=8 }", "{ dma.done.wait [sem] }",
+            "{ shalt }")
