@@ -94,6 +94,8 @@ def _pad(attrs: Mapping[str, Any], arrays: Arrays, type: Type) -> np.ndarray:
 
 def _reduce(attrs: Mapping[str, Any], arrays: Arrays, type: Type) -> np.ndarray:
     combine, _ = REDUCE[attrs["kind"]]
+    if not attrs["axes"]:
+        return arrays[0]  # numpy would add each element to 0, and so lose the sign of -0.0
     return combine.reduce(arrays[0], axis=attrs["axes"], dtype=arrays[0].dtype)
 
 

@@ -237,7 +237,7 @@ def attribute_key(value: Any) -> Any:
             return ("array", value.dtype.str, value.shape, value.tobytes())
         case float():
             return ("float", value.hex())
-        case tuple() | list():
+        case tuple():
             return tuple(attribute_key(item) for item in value)
         case Mapping():
             return tuple((name, attribute_key(value[name])) for name in sorted(value))

@@ -203,7 +203,7 @@ class _Parser:
         if not self.at("["):
             return self.take("number", "a number or '['")
         self.depth += 1
-        if self.depth > _MOST_AXES:
+        if self.depth >= _MOST_AXES:  # the first bracket is not counted
             self.fail("too many brackets", f"at most {_MOST_AXES} axes", self.tokens[self.next])
         items = self.listed(self.item)
         self.depth -= 1
