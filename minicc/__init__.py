@@ -10,7 +10,6 @@ methods. Transformations: jit, compile, grad, value_and_grad. Parts: nn, optim, 
 compiler: using. Errors: MiniccError and its children; PrecisionNotice when 64-bit data becomes 32-bit.
 """
 
-from minicc.compiler import using
 from minicc.errors import (
     CompileError,
     DtypeError,
@@ -21,6 +20,7 @@ from minicc.errors import (
     Todo,
 )
 from minicc.frontend.tensor import Tensor, realise  # first of the frontend: its files know each other
+from minicc.slots import using
 
 from minicc.frontend import functional, nn, optim  # isort: skip
 from minicc.frontend.arrays import PrecisionNotice  # isort: skip

@@ -1,184 +1,209 @@
-"""From a graph to something that runs: the passes in order, the cache, the slots that a learner can fill.
+"""From a graph to something that runs: the passes in order, as data; the cache; what a compile hands out.
 
-    compiled = compile_graph(graph, device="gpu")
-    compiled.run([x, w])          ->  [y]
-    with using(simplify=mine):    ...  every compile in here calls mine(graph) instead
+    compiled = compile_graph(graph, device="tpu:v5e")
+    compiled.run([x, w])       ->  [y]
+    compiled.graph   .kernels   .pipelined   .program   .records        every level, to print, draw and run
 
-In: a graph. Out: a Compiled. Invariants: programs are cached by structure (ops, attributes, types, wiring),
-device and slots, never by names, user lines or data; what is handed out speaks of the lines of the graph that
-was handed in, though the program behind it be shared. XLA caches by a fingerprint of the module, metadata
-left out, and so can name another program's lines. Read next: graph/simplify.py, kernel/fuse.py.
+Goes in: a graph and a device. Comes out: a Compiled. `PASSES` is the whole compiler on one screen. Invariants: programs
+are cached by structure, device and slots, never by names, user lines or data (structure.py); a pass is a function from
+a level to a level and gets its slots as arguments (slots.py); with nobody listening, no decision is logged.
+XLA keeps the same order: HLO passes, fusion, layout and buffer assignment, codegen per backend. Read next:
+graph/simplify.py, kernel/fuse.py.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from difflib import get_close_matches
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from minicc.errors import CompileError, Loc, MiniccError, merge_locs
-from minicc.graph.evaluate import evaluate
-from minicc.graph.ir import Graph, attribute_key
+from minicc.devices import Device, find
+from minicc.errors import Loc
+from minicc.gpu.program import GPUProgram, lower_gpu
+from minicc.graph.evaluate import check_inputs
+from minicc.graph.ir import Graph
+from minicc.graph.simplify import simplify
+from minicc.kernel.fuse import fuse
+from minicc.kernel.ir import Module
+from minicc.kernel.legalize import legalize
+from minicc.kernel.memory import MemoryPlan, plan
+from minicc.kernel.pipeline import PipelinedKernel, pipeline
+from minicc.kernel.tile import tile
+from minicc.slots import current_slots, mark_used, run_pass
+from minicc.structure import numbered, rebound_graph, rebound_kernel, rebound_program, speaking_of, structure
+from minicc.tpu.emulator import run as run_tpu
+from minicc.tpu.isa import Program
+from minicc.trace import PassRecord, Step
 
-# -- devices -------------------------------------------------------------------------------------------------
-
-DEVICES = ("gpu", "gpu:a100", "gpu:h100", "gpu:a6000", "tpu", "tpu:v4", "tpu:v5e")
-
-
-def check_device(device: str | None) -> str:
-    """The device that is meant: the one named, else MINICC_DEVICE, else "gpu"."""
-    asked = device or os.environ.get("MINICC_DEVICE") or "gpu"
-    if asked not in DEVICES:
-        raise CompileError("device", "there is no such device", got=repr(asked), need=", ".join(DEVICES),
-                           hint=nearest(asked, DEVICES))
-    return asked
-
-
-def nearest(word: object, known: Sequence[str]) -> str:
-    """The known word most like this one, for a hint; empty when none is."""
-    return next(iter(get_close_matches(str(word), known, n=1)), "")
-
-
-# -- slots ---------------------------------------------------------------------------------------------------
-
-SLOTS = ("simplify",)
+Lines = tuple[tuple[Loc, ...], ...]
 
 
 @dataclass
-class _Filled:
-    """One function in one slot, and whether any compile made use of it."""
+class Levels:
+    """Every level of one program, filled in from top to bottom as the passes run."""
 
-    function: Callable
-    used: bool = False
+    device: Device
+    graph: Graph
+    module: Module | None = None
+    plan: MemoryPlan | None = None
+    pipelined: tuple[PipelinedKernel, ...] = ()
+    assembly: Any = None
+    scheduled: Any = None
+    program: Program | GPUProgram | None = None
+    records: list[PassRecord] = field(default_factory=list)
+
+    def each_kernel(self, change: Callable) -> Module:
+        """The module with `change` applied to each kernel."""
+        assert self.module is not None
+        return replace(self.module, kernels=tuple(change(kernel) for kernel in self.module.kernels))
+
+    def resident(self, kernel: Any) -> tuple[str, ...]:
+        """The operands of a kernel whose buffers stay in fast memory."""
+        assert self.plan is not None
+        return tuple(op.name for op in kernel.operands if self.plan.resident(op.buffer))
 
 
-_slots: ContextVar[Mapping[str, _Filled]] = ContextVar("slots", default={})  # noqa: B039  never written to
+class Pass(NamedTuple):
+    """One line of the compiler: its name (and slot), the function, what it fills in, and how it is called.
 
-
-def current_slots() -> tuple[tuple[str, Callable], ...]:
-    """The slots in force, fit to be part of a cache key."""
-    return tuple(sorted((name, slot.function) for name, slot in _slots.get().items()))
-
-
-@contextmanager
-def using(**functions: Callable) -> Iterator[None]:
-    """Replace passes by functions of one's own, in every compile inside.
-
-    Raises: CompileError for an unknown slot, and at the end if a function was never called.
+    call(run, at): `run` calls the function or what is in its slot; `at` is the Levels so far. only: "tpu" or "gpu".
     """
-    for name, function in functions.items():
-        if name not in SLOTS:
-            raise CompileError("using", "there is no such slot", got=name, need=", ".join(SLOTS),
-                               hint=nearest(name, SLOTS))
-        if not callable(function):
-            raise CompileError("using", f"the slot {name} needs a function", got=repr(function))
-    filled = {name: _Filled(function) for name, function in functions.items()}
-    token = _slots.set({**_slots.get(), **filled})
-    try:
-        yield
-    finally:
-        _slots.reset(token)
-    for name, slot in filled.items():
-        if not slot.used:
-            raise CompileError("using", f"the function in slot {name} was never called",
-                               got="no compile inside",
-                               hint="read a result inside the block: lazy tensors compile when read")
+
+    name: str
+    function: Callable
+    fills: str
+    call: Callable[[Callable, Levels], Any]
+    only: str = ""
 
 
-# -- compiling -----------------------------------------------------------------------------------------------
+PASSES: tuple[Pass, ...] = (
+    Pass("simplify", simplify, "graph", lambda run, at: run(at.graph)),
+    Pass("legalize", legalize, "graph", lambda run, at: run(at.graph)),
+    Pass("fuse", fuse, "module", lambda run, at: run(at.graph, at.device.target)),
+    Pass("tile", tile, "module", lambda run, at: at.each_kernel(lambda kernel: run(kernel, at.device.target))),
+    Pass("plan", plan, "plan", lambda run, at: run(at.module, at.device.target)),
+    Pass("pipeline", pipeline, "pipelined",
+         lambda run, at: tuple(run(k, resident=at.resident(k)) for k in at.module.kernels), only="tpu"),
+    Pass("lower_gpu", lower_gpu, "program", lambda run, at: run(at.module, at.device.spec), only="gpu"),
+)
+
+
+def run_passes(graph: Graph, device: Device, logging: bool = False) -> Levels:
+    """Run every pass of the device over a graph. logging: keep each pass's decisions in its record."""
+    levels = Levels(device, graph)
+    kind = "tpu" if device.is_tpu else "gpu"
+    for step in PASSES:
+        if step.only not in ("", kind):
+            continue
+        log: list[Step] | None = [] if logging else None
+
+        def run(*args: Any, step: Pass = step, log: list[Step] | None = log, **options: Any) -> Any:
+            return run_pass(step.name, step.function, *args, log=log, **options)
+
+        before, start = getattr(levels, step.fills) or levels.module or levels.graph, perf_counter()
+        after = step.call(run, levels)
+        setattr(levels, step.fills, after)
+        record = PassRecord(step.name, before, after, tuple(log or ()), perf_counter() - start)
+        levels.records.append(record)
+    return levels
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program, with the lines of the graph that asked for it. on_lines: numbers of nodes -> lines."""
+    """A program, with the lines of the graph that asked for it. mode: "vector" or "lane" on a gpu."""
 
     raw_graph: Graph
     device: str
-    _simplified: Graph = field(repr=False)
-    _lines: tuple[tuple[Loc, ...], ...] = field(repr=False)
+    mode: str
+    levels: Levels = field(repr=False)
+    lines: Lines = field(repr=False)
+    reports: list = field(default_factory=list, repr=False, compare=False)  # of the last run, if the machine gives one
 
-    @property
+    @cached_property
     def graph(self) -> Graph:
         """The simplified graph, with the lines of the graph that was handed in."""
-        shared = self._simplified
-        locs = {node: rebound(shared.lines(node), self._lines) for node in shared.nodes()}
-        return Graph(self.raw_graph.name, shared.inputs, shared.outputs, locs)
+        return replace(rebound_graph(self.levels.graph, self.lines), name=self.raw_graph.name)
+
+    @cached_property
+    def kernels(self) -> Module:
+        """The tiled kernels."""
+        return replace(
+            self.levels.each_kernel(lambda kernel: rebound_kernel(kernel, self.lines)), name=self.raw_graph.name)
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """Where each buffer lives."""
+        assert self.levels.plan is not None
+        return self.levels.plan
+
+    @cached_property
+    def pipelined(self) -> tuple[PipelinedKernel, ...]:
+        """The kernels with their copies made explicit; empty on a gpu."""
+        return tuple(replace(p, kernel=rebound_kernel(p.kernel, self.lines)) for p in self.levels.pipelined)
+
+    @cached_property
+    def program(self) -> Program | GPUProgram:
+        """What the machine runs: bundles for a tpu, SIMT kernels for a gpu."""
+        program = self.levels.program
+        return rebound_program(program, self.lines) if isinstance(program, Program) else program
+
+    @property
+    def records(self) -> tuple[PassRecord, ...]:
+        """What each pass did and how long it took."""
+        return tuple(self.levels.records)
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs for these inputs."""
+        """The outputs for these inputs, in the order of the graph's."""
         for hook in on_run:
             hook(self)
-        with speaking_of(self._lines):
-            return evaluate(self._simplified, arrays)
+        with speaking_of(self.lines):
+            checked = check_inputs(self.raw_graph, arrays)
+            names = [name for name, _ in self.levels.module.inputs]
+            held = {n: checked[value.node] for n, value in zip(names, self.raw_graph.inputs, strict=True)}
+            return self._execute(held)
+
+    def _execute(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        module, program = self.levels.module, self.levels.program
+        self.reports.clear()
+        buffers: dict[str, np.ndarray] = {**module.constants, **inputs}
+        if not module.kernels:
+            pass  # every output is an input or a constant
+        elif isinstance(program, Program):
+            report = run_tpu(program, {**module.constants, **inputs})
+            self.reports.append(report)
+            buffers |= report.outputs
+        elif self.mode == "lane":
+            self.reports.extend(program.run_lane(buffers))
+        else:
+            program.run(buffers)
+        return [np.array(buffers[name].reshape(type.shape), type.dtype.numpy) for name, type in module.outputs]
 
 
 on_compile: list[Callable[[Compiled], Any]] = []  # called with each program newly compiled
 on_run: list[Callable[[Compiled], Any]] = []  # called with each program about to run
-_cache: dict[tuple, Graph] = {}
+_cache: dict[tuple, Levels] = {}
 
 
-def compile_graph(graph: Graph, device: str | None = None) -> Compiled:
-    """The program of a graph on a device, compiled or remembered."""
-    device = check_device(device)
-    key = (structure(graph), device, current_slots())
+def compile_graph(graph: Graph, device: Any = None, mode: str = "vector") -> Compiled:
+    """The program of a graph on a device, compiled or remembered.
+
+    Raises: CompileError (or a child of it) naming the user's line, whatever pass it comes from.
+    """
+    where = find(device)
+    key = (structure(graph), repr(where), current_slots())
     lines = tuple(graph.lines(node) for node in graph.nodes())
-    known = _cache.get(key)
-    if known is None:
+    levels = _cache.get(key)
+    fresh = levels is None
+    if levels is None:
         with speaking_of(lines):
-            known = _cache[key] = simplified(numbered(graph))
-    for slot in _slots.get().values():
-        slot.used = True
-    compiled = Compiled(graph, device, known, lines)
+            levels = _cache[key] = run_passes(numbered(graph), where, logging=bool(on_compile))
+    mark_used(tuple(record.name for record in levels.records))
+    compiled = Compiled(graph, where.name, mode, levels, lines)
+    if fresh:
+        for hook in on_compile:
+            hook(compiled)
     return compiled
-
-
-def simplified(graph: Graph) -> Graph:
-    """The graph after the pass in the slot."""
-    slot = _slots.get().get("simplify")
-    result: object = slot.function(graph) if slot else graph
-    if not isinstance(result, Graph):
-        raise CompileError("using", "the function in slot simplify returned the wrong thing",
-                           got=f"a {type(result).__name__}", need="a Graph")
-    return result
-
-
-# -- one program, many askers --------------------------------------------------------------------------------
-
-
-def structure(graph: Graph) -> tuple:
-    """What a program depends on: equal for graphs that differ only in names and user lines."""
-    numbers: dict[Any, int] = {}
-    rows = []
-    for node in graph.nodes():
-        numbers[node] = len(numbers)
-        attrs = () if node.op == "parameter" else attribute_key(node.attrs)
-        rows.append((node.op, tuple((numbers[v.node], v.index) for v in node.operands), attrs, node.types))
-    ends = [tuple((numbers[v.node], v.index) for v in values) for values in (graph.inputs, graph.outputs)]
-    return tuple(rows), *ends
-
-
-def numbered(graph: Graph) -> Graph:
-    """The graph with the number of each node in place of its lines; passes merge them as they merge lines."""
-    locs = {node: (Loc("<node>", i),) for i, node in enumerate(graph.nodes())}
-    return Graph(graph.name, graph.inputs, graph.outputs, locs)
-
-
-def rebound(numbers: tuple[Loc, ...], lines: Sequence[tuple[Loc, ...]]) -> tuple[Loc, ...]:
-    """The user's lines that numbers of nodes stand for; other lines stay."""
-    return merge_locs(*(lines[loc.line] if loc.file == "<node>" else (loc,) for loc in numbers))
-
-
-@contextmanager
-def speaking_of(lines: Sequence[tuple[Loc, ...]]) -> Iterator[None]:
-    """Let errors from inside name the user's lines."""
-    try:
-        yield
-    except MiniccError as error:
-        error.at = rebound(error.at, lines)
-        raise

@@ -24,13 +24,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from minicc.compiler import Compiled, check_device, compile_graph, current_slots
+from minicc.compiler import Compiled, compile_graph
+from minicc.devices import find
 from minicc.errors import CompileError, DtypeError, ShapeError
 from minicc.frontend.primitives import as_integers, is_number
 from minicc.frontend.pytree import Structure, flatten, unflatten
 from minicc.frontend.scope import EAGER, current, tracing, user_line
 from minicc.frontend.tensor import Tensor, realise
 from minicc.graph.ir import Graph, Type
+from minicc.slots import current_slots
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class Jit:
 
     def specialised(self, call: Call) -> CompiledFunction:
         """The program for calls like this one, on this device and with the slots in force."""
-        key = (call.key, check_device(self.device), current_slots())
+        key = (call.key, repr(find(self.device)), current_slots())
         if key not in self._compiled:
             if call.key not in self._traces:
                 self._traces[call.key] = self._trace(call)
@@ -191,7 +193,7 @@ def jit(fn: Callable | None = None, device: str | None = None, *, static_argname
     [2.0, 4.0]
     """
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    check_device(device)
+    find(device, at=user_line())
     as_integers("donate_argnums", donate_argnums)
     if fn is None:
         return lambda function: jit(function, device, static_argnames=static, donate_argnums=donate_argnums)

@@ -22,6 +22,7 @@ tile.py.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from minicc.graph.ir import Graph, Node, Value, users
@@ -83,10 +84,11 @@ def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Modu
 
 def _buffer_names(graph: Graph) -> dict[Node, str]:
     """A name for each node's buffer, different from every other."""
-    names = {node: node.attrs["name"] for node in graph.nodes() if node.op == "parameter"}
-    taken = set(names.values())
+    names: dict[Node, str] = {}
+    taken: set[str] = set()
     outputs = list(dict.fromkeys(view_source(value).node for value in graph.outputs))
-    wishes = [(node, f"out{number}" if len(outputs) > 1 else "out") for number, node in enumerate(outputs)]
+    wishes = [(value.node, re.sub(r"\W", "_", value.node.attrs["name"])) for value in graph.inputs]
+    wishes += [(node, f"out{number}" if len(outputs) > 1 else "out") for number, node in enumerate(outputs)]
     wishes += [(node, f"t{number}") for number, node in enumerate(graph.nodes())]
     for node, wish in wishes:
         if node not in names:
@@ -174,7 +176,7 @@ def _named(kernels: list[Kernel]) -> tuple[Kernel, ...]:
 
 def _module(state: _State, kernels: tuple[Kernel, ...]) -> Module:
     graph = state.graph
-    inputs = tuple((value.node.attrs["name"], value.type) for value in graph.inputs)
+    inputs = tuple((state.buffer(value.node), value.type) for value in graph.inputs)
     outputs = tuple((state.buffer(view_source(value).node), value.type) for value in graph.outputs)
     used = {operand.buffer for kernel in kernels for operand in kernel.inputs} | {name for name, _ in outputs}
     arrays = {state.buffer(node): node.attrs["value"] for node in graph.nodes() if node.op == "constant"}

@@ -1,0 +1,54 @@
+"""A whole module as GPU kernels: one launch each, in two executions of the same tiled kernels.
+
+    program.run(buffers)        vector mode: numpy over many blocks at once; fast
+    program.run_lane(buffers)   lane mode: every thread of the SIMT lowering, counted and checked; one report a kernel
+
+Goes in: a Module of tiled kernels. Comes out: a GPUProgram, which prints as CUDA C. Both runs fill the
+outputs into the buffers they are given. Read next: vector.py and lower.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from minicc.gpu.machine import GPUSpec
+from minicc.gpu.vector import VectorKernel, vector_kernel
+from minicc.kernel.ir import Module
+from minicc.trace import Step
+
+
+@dataclass(frozen=True)
+class GPUProgram:
+    """A module's kernels for a GPU."""
+
+    module: Module
+    spec: GPUSpec
+    vector: tuple[VectorKernel, ...]
+
+    def run(self, buffers: MutableMapping[str, np.ndarray]) -> None:
+        """Run every kernel in vector mode. buffers: the inputs by name; temporaries and outputs are added."""
+        self._allocate(buffers)
+        with np.errstate(all="ignore"):
+            for kernel in self.vector:
+                kernel.function(buffers)
+
+    def _allocate(self, buffers: MutableMapping[str, np.ndarray]) -> None:
+        for kernel in self.module.kernels:
+            for operand in kernel.outputs:
+                buffers[operand.buffer] = np.empty(operand.type.shape, operand.type.dtype.numpy)
+
+    @property
+    def source(self) -> str:
+        """The numpy source of vector mode."""
+        return "\n\n".join(kernel.source for kernel in self.vector)
+
+    def __str__(self) -> str:
+        return self.source
+
+
+def lower_gpu(module: Module, spec: GPUSpec, *, log: list[Step] | None = None) -> GPUProgram:
+    """The kernels of a module as a program for a GPU."""
+    return GPUProgram(module, spec, tuple(map(vector_kernel, module.kernels)))

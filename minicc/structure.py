@@ -1,0 +1,85 @@
+"""One program, many askers: what a program depends on, and whose lines it speaks of.
+
+    f in a.py and g in b.py compute the same     ->  one compile; an error of f names a.py, one of g names
+    b.py
+
+Goes in: a graph. Comes out: its `structure`, equal for graphs that differ only in names and user lines,
+which is the compile cache's key; and a way to compile it with the *number* of each node in place of its
+lines, so that whatever is shared can be made to speak of the lines of whoever asks. XLA fingerprints a
+module with its metadata left out, and so may name another program's lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from minicc.errors import Loc, MiniccError, merge_locs
+from minicc.graph.ir import Graph, attribute_key
+from minicc.kernel.ir import Kernel
+from minicc.tpu.isa import Program
+
+NODE = "<node>"  # the file name of a Loc that is a node's number
+Lines = Sequence[tuple[Loc, ...]]
+
+
+def structure(graph: Graph) -> tuple:
+    """What a program depends on: ops, attributes, types and wiring."""
+    numbers: dict[Any, int] = {}
+    rows = []
+    for node in graph.nodes():
+        numbers[node] = len(numbers)
+        attrs = () if node.op == "parameter" else attribute_key(node.attrs)
+        rows.append((node.op, tuple((numbers[v.node], v.index) for v in node.operands), attrs, node.types))
+    ends = [tuple((numbers[v.node], v.index) for v in values) for values in (graph.inputs, graph.outputs)]
+    return tuple(rows), *ends
+
+
+def numbered(graph: Graph) -> Graph:
+    """The graph with the number of each node in place of its lines; passes merge these as they merge
+    lines."""
+    locs = {node: (Loc(NODE, number),) for number, node in enumerate(graph.nodes())}
+    return Graph(graph.name, graph.inputs, graph.outputs, locs)
+
+
+def rebound(numbers: tuple[Loc, ...], lines: Lines) -> tuple[Loc, ...]:
+    """The user's lines that numbers of nodes stand for; other lines stay."""
+    return merge_locs(*(lines[loc.line] if loc.file == NODE else (loc,) for loc in numbers))
+
+
+def rebound_graph(graph: Graph, lines: Lines) -> Graph:
+    """A graph with the user's lines back in their places."""
+    locs = {node: rebound(graph.lines(node), lines) for node in graph.nodes()}
+    return Graph(graph.name, graph.inputs, graph.outputs, locs)
+
+
+def rebound_kernel(kernel: Kernel, lines: Lines) -> Kernel:
+    """A kernel with the user's lines back in their places."""
+    return kernel.mapped(lambda block: replace(block, locs=rebound(block.locs, lines)))
+
+
+def rebound_program(program: Program, lines: Lines) -> Program:
+    """A TPU program with the user's lines back in their places."""
+    known: dict[tuple[Loc, ...], tuple[Loc, ...]] = {}
+
+    def lines_of(locs: tuple[Loc, ...]) -> tuple[Loc, ...]:
+        if locs not in known:
+            known[locs] = rebound(locs, lines)
+        return known[locs]
+
+    bundles = tuple(
+        replace(bundle, ops=tuple(replace(op, locs=lines_of(op.locs)) for op in bundle.ops))
+        for bundle in program.bundles)
+    return replace(program, bundles=bundles)
+
+
+@contextmanager
+def speaking_of(lines: Lines) -> Iterator[None]:
+    """Let errors from inside name the user's lines."""
+    try:
+        yield
+    except MiniccError as error:
+        error.at = rebound(error.at, lines)
+        raise
