@@ -142,7 +142,7 @@ class _Emulator:
                     self.clock.charge("scalar", now)
             core.check_halt()
         except MachineFault as fault:
-            raise self._place(fault, pc) from None
+            raise self._place(fault, core.pc) from None
 
     def _fetch(self, pc: int, now: int) -> _Decoded:
         self.current = None

@@ -1,0 +1,140 @@
+"""Each way in which a program can be wrong is caught, and named: instruction, pc, buffer, user line."""
+
+from __future__ import annotations
+
+import pytest
+from tpu_programs import COPY_IN, COPY_OUT, broken, fault_of, text, with_header
+
+from minicc.errors import MachineFault
+
+
+def named(fault: MachineFault, instruction: str, *words: str) -> None:
+    """The message names the instruction with its pc, every word, and a line of the text."""
+    message = str(fault)
+    assert message.startswith(instruction) and " at pc 0x" in message.splitlines()[0], message
+    for word in (*words, "at program.txt:"):
+        assert word in message, f"{word!r} is not in\n{message}"
+
+
+def test_a_missing_wait_is_a_race():
+    fault = fault_of(broken("add1000", "{ dma.done.wait [in + 1] }\n", ""))
+    named(fault, "vld v1, [yb + 0x0] at pc 0x3", "race: VMEM buffer yb is read", "the copy y -> yb started at",
+          "pc 0x1")
+
+
+def test_a_wait_in_the_same_bundle_comes_too_late():
+    source = broken("add1000", "{ dma.done.wait [in + 1] }\n{ vld", "{ dma.done.wait [in + 1] ;; vld")
+    named(fault_of(source), "vld v1, [yb + 0x0]", "race")
+
+
+def test_one_wait_for_two_copies_on_a_semaphore_proves_nothing():
+    source = text("add1000").replace("[in + 1]", "[in]").replace("{ dma.done.wait [in] }\n", "", 1)
+    named(fault_of(source), "vld v0", "race", "as many waits as starts on [in + 0x0]")
+
+
+def test_an_overwrite_in_flight_is_a_race():
+    # the y buffer of block m is written again in block m + 2, while its copy out may still read it
+    source = broken("matmul", "{ dma.done.wait [y_out + s1] }", "{ }")
+    named(fault_of(source), "vst [yb + s8 + 0x0]", "VMEM buffer yb is written", "the copy yb -> y")
+
+
+def test_a_copy_into_a_buffer_in_flight_is_a_race():
+    source = with_header(COPY_IN[0], COPY_IN[0], *COPY_OUT)
+    named(fault_of(source), "dma.hbm_to_vmem", "race: VMEM buffer xb is written")
+
+
+def test_copies_of_two_column_blocks_do_not_race_though_their_intervals_overlap():
+    half = "{{ dma.vmem_to_hbm [y + {0}], [yb], [sem] shape=(8, 64) strides=(128, 1) panel=8 }}"
+    source = with_header("{ vsplat v0, 1.0 }", "{ vst [yb], v0 }", half.format(0), half.format(64),
+                         "{ dma.done.wait [sem] }", "{ dma.done.wait [sem] }", "{ shalt }")
+    with pytest.raises(AssertionError, match="without a fault"):
+        fault_of(source)
+    named(fault_of(source.replace("[y + 64]", "[y + 63]")), "dma.vmem_to_hbm", "race: HBM buffer y is written")
+
+
+def test_an_early_read_faults_in_exposed_mode_only():
+    source = text("softmax").replace("{ vsub.f32 v3, v0, v2 }\n{ }", "{ vsub.f32 v3, v0, v2 }")
+    named(fault_of(source, exposed=True), "vmul.f32 v4, v3", "early read of v3")
+    with pytest.raises(AssertionError, match="without a fault"):
+        fault_of(source)
+
+
+def test_a_load_out_of_bounds_names_the_buffer():
+    source = broken("softmax", "scmp.lt.s32 s2, s1, 24", "scmp.lt.s32 s2, s1, 30")
+    named(fault_of(source), "vld v0, [xb + s0 + 0x0]", "out of bounds in VMEM buffer xb", "rows 24 to 31", "0 to 23")
+
+
+def test_a_copy_out_of_bounds_names_the_array():
+    named(fault_of(broken("matmul", "ssub.s32 s13, 200, s11", "ssub.s32 s13, 300, s11")), "dma.hbm_to_vmem",
+          "out of bounds in HBM buffer x", "elements 57600 to 76799", "0 to 59999")
+    named(fault_of(with_header(COPY_IN[0].replace("panel=8", "panel=8 lane=1"))), "dma.hbm_to_vmem",
+          "out of bounds in VMEM buffer xb", "rows 0 to 15")
+
+
+def test_an_unmasked_tail_is_an_uninitialised_read():
+    source = broken("softmax", "{ vsel v1, m0, v0, -inf }", "{ vmov v1, v0 }")
+    named(fault_of(source), "vmax.xlane.f32.xlu0 v1", "uninitialised read", "sublane 0, lane 10 (xb row 0)")
+
+
+def test_unmasked_weights_are_an_uninitialised_read():
+    source = broken("matmul", "{ vsel v1, m0, v0, 0.0 ;;", "{ vmov v1, v0 ;;")
+    named(fault_of(source), "vmatpush.mxu0 v1", "uninitialised read", "(wb row 300)")
+
+
+def test_garbage_does_not_leave_the_chip():
+    source = broken("softmax", "[y], [yb], [out]", "[y], [yb + 1], [out]")
+    named(fault_of(source), "dma.vmem_to_hbm", "uninitialised read of VMEM buffer yb", "row 20, lane 0")
+
+
+def test_an_unwritten_register_an_unwritten_array_and_an_incomplete_output_are_named():
+    named(fault_of(with_header("{ smov s0, s5 }")), "smov s0, s5", "s5 was never written")
+    named(fault_of(with_header(COPY_IN[0].replace("[x]", "[y]"))), "dma.hbm_to_vmem",
+          "uninitialised read of HBM buffer y", "element (0, 0)")
+    fault = fault_of(with_header("{ shalt }"))
+    assert "output y is incomplete" in str(fault) and "1024 of 1024" in str(fault)
+
+
+def test_a_wait_for_nothing_is_a_deadlock_with_its_wait_graph():
+    fault = fault_of(broken("add1000", "{ dma.done.wait [in] }", "{ dma.done.wait [out] }"))
+    named(fault, "dma.done.wait [out + 0x0] at pc 0x2", "deadlock", "the core waits for [out + 0x0]: 0 started",
+          "[out] is signalled at pc 0x9: dma.vmem_to_hbm", "[in + 0x0] counts 1, for nobody")
+
+
+def test_a_pop_of_nothing_is_a_deadlock():
+    named(fault_of(broken("softmax", "{ vpow2 v4 }", "{ }")), "vpop.eup v5", "deadlock", "no push to eup")
+
+
+def test_a_push_that_can_never_proceed_is_named():
+    source = broken("matmul", "scmp.lt.s32 s12, s7, s16 }\n{ }\n{ vmatmul.mxu0 v1 rows=8 ;;",
+                    "scmp.lt.s32 s12, s7, 99 ;; smov s8, 0 }\n{ }\n{ vmatmul.mxu0 v1 rows=8 ;;")
+    named(fault_of(source), "vmatmul.mxu0 v1", "mxu0: this push can never proceed", "65 results")
+
+
+def test_a_copy_left_over_at_halt_is_named():
+    fault = fault_of(broken("add1000", "{ dma.done.wait [out] }\n", ""))
+    named(fault, "shalt at pc 0xa", "a DMA is left over at halt", "the copy zb -> z started at pc 0x9")
+
+
+def test_a_signal_or_result_left_over_at_halt_is_named():
+    named(fault_of(with_header("{ vsyncadd [sem], 2 }", "{ shalt }")), "shalt", "left over", "[sem + 0x0] counts 2")
+    named(fault_of(with_header("{ vsplat v0, 1.0 }", "{ vrcp v0 }", "{ shalt }")), "shalt", "eup holds 1 results")
+
+
+def test_a_program_without_end_is_named():
+    named(fault_of(with_header(".on:", "{ sbr.rel .on }"), max_bundles=50), "bundle at pc 0x0", "does not halt")
+    assert "runs off its end" in str(fault_of(with_header("{ smov s0, 1 }")))
+
+
+@pytest.mark.parametrize("bundle, words", [
+    ("{ sdiv.s32 s0, s9, 0 }", "division by zero"),
+    ("{ dma.done.wait [sem + s9 + 0x4] }", "semaphore sem has no index 5"),
+    ("{ vmatmul.mxu0 v9 rows=s9 swap }", "swap of incomplete weights"),
+    ("{ vld v0, [xb + s9 - 0x2] }", "rows -1 to 6"),
+    ("{ vxpose.xlu0 v9 }", "vxpose wants begin"),
+    ("{ dma.hbm_to_vmem [yb], [x], [sem] shape=(8, 128) strides=(128, 1) steps=(0) panel=8 }",
+     "writes a row of yb twice"),
+    ("{ vsplat v1, 1.5 ;; smov s1, 1.5 }\n{ sadd.s32 s2, s1, 1 }", "integer arithmetic on a float"),
+])
+def test_what_depends_on_values_is_checked_as_it_runs(bundle: str, words: str):
+    fault = fault_of(with_header("{ smov s9, 1 ;; vsplat v9, 0.0 }", bundle))
+    named(fault, bundle.split("{ ")[-1].split(" ")[0], words)
