@@ -262,19 +262,18 @@ class _Parser:
 
     def array(self, raw: Any, type: Type, token: Token) -> np.ndarray:
         """The value of a constant, whose digits must have the declared shape."""
-        shape, digits = self.flat(raw, token)
-        if shape != type.shape and (digits or type.elements):
-            self.fail("the digits have another shape than the type", list(type.shape), token, got=list(shape))
-        return np.array([self.number(t, type.dtype) for t in digits], type.dtype.numpy).reshape(type.shape)
+        try:
+            value = np.array(self.numbers(raw, type.dtype), type.dtype.numpy)
+        except ValueError:
+            self.fail("the rows have different shapes", "equal rows", token, got="digits of no one shape")
+        if value.shape != type.shape and (value.size or type.elements):
+            self.fail("the digits have another shape than the type", list(type.shape), token,
+                      got=list(value.shape))
+        return value.reshape(type.shape)
 
-    def flat(self, raw: Any, token: Token) -> tuple[tuple[int, ...], list[Token]]:
-        if isinstance(raw, Token):
-            if raw.kind != "number":
-                self.fail("unexpected word", "a number or '['", raw)
-            return (), [raw]
-        parts = [self.flat(item, token) for item in raw]
-        shapes = {shape for shape, _ in parts}
-        if len(shapes) > 1:
-            self.fail("the rows have different shapes", "equal rows", token, got=sorted(shapes))
-        inner = shapes.pop() if shapes else ()
-        return (len(raw), *inner), [t for _, tokens in parts for t in tokens]
+    def numbers(self, raw: Any, dtype: DType) -> Any:
+        if not isinstance(raw, Token):
+            return [self.numbers(item, dtype) for item in raw]
+        if raw.kind != "number":
+            self.fail("unexpected word", "a number or '['", raw)
+        return self.number(raw, dtype)

@@ -11,13 +11,13 @@ evaluate.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from minicc.errors import CompileError
 from minicc.graph.attributes import normal_attributes
 from minicc.graph.infer import infer
-from minicc.graph.ir import Graph, Node, attribute_key
+from minicc.graph.ir import Graph, Node, Value, attribute_key
 from minicc.graph.printing import print_node, value_names
 
 
@@ -30,14 +30,12 @@ def verify(graph: Graph) -> None:
     inputs = {value.node for value in graph.inputs}
     names = value_names(graph)
     for node in graph.nodes():
-        for position, (operand, index) in enumerate(node.operands):
-            if index >= len(operand.types):
-                what = f"operand {position} is no result of {names[operand]}"
-                _fail(graph, node, names, what, index, f"less than {len(operand.types)}")
+        _check_results(graph, node.operands, "an operand", names)
         if node.op != "parameter":
             _check_types(graph, node, names)
         elif node not in inputs:
             _fail(graph, node, names, f"parameter {names[node]} is used, but is no input")
+    _check_results(graph, graph.outputs, "an output", names)
 
 
 def _check_ends(graph: Graph) -> None:
@@ -51,11 +49,13 @@ def _check_ends(graph: Graph) -> None:
         seen.add(value.node)
     if not graph.outputs:
         raise CompileError("verify", f"{graph.name} has no output", need="at least one")
-    for value in graph.outputs:
-        if value.index >= len(value.node.types):
-            raise CompileError("verify", f"an output of {graph.name} is no result of its node",
-                               got=value.index, need=f"less than {len(value.node.types)}",
-                               at=graph.lines(value.node))
+
+
+def _check_results(graph: Graph, values: Iterable[Value], what: str, names: Mapping[Node, str]) -> None:
+    for node, index in values:
+        if index >= len(node.types):
+            need = f"less than {len(node.types)}"
+            _fail(graph, node, names, f"{what} is no result of this node", index, need)
 
 
 def _check_types(graph: Graph, node: Node, names: Mapping[Node, str]) -> None:
