@@ -1,6 +1,6 @@
 """What a graph costs on any machine: operations and bytes, in closed form.
 
-    cost(graph of relu(x @ w), 128x784 by 784x512)  ->  102,825,984 flops, least_bytes 2,269,184, intensity 45.3
+    cost(graph of relu(x @ w), 128x784 by 784x512)  ->  102825984 flops, least_bytes 2269184, intensity 45.3
 
 Goes in: a graph. Comes out: its floating point operations, the bytes it moves if every op reads its operands
 from memory and writes its result there (`unfused_bytes`), and the bytes that no compiler can save, inputs and
