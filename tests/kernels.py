@@ -1,105 +1,70 @@
-"""Graphs, a target and a comparison that the tests of the kernel room share."""
+"""Kernels written by hand, as fusion and tiling would make them: what code generation is tested on."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from minicc.graph.evaluate import evaluate as evaluate_graph
-from minicc.graph.ir import Graph
-from minicc.graph.text import parse_graph
-from minicc.kernel.cost import Target
-from minicc.kernel.fuse import fuse
-from minicc.kernel.ir import Module
-from minicc.kernel.tile import tile
+from minicc.errors import Loc
+from minicc.graph.ir import BOOL, DTYPES, F32, DType, Type
+from minicc.kernel.ir import Axis, AxisKind, Block, Guard, Index, Kernel, Module, Operand, Scratch, Statement
 
-# a machine made for tests: registers of 8 x 128, 1 MiB of fast memory, round numbers
-TARGET = Target(
-    name="test", fast_bytes=1 << 20, slow_bytes=1 << 30, rows=8, lanes=128, largest_block=2048,
-    max_block_axes=2, keeps_temps=True, reduces_after_dot=True, bytes_per_cycle=500.0, latency_cycles=400, launch_cycles=100,
-    dot_flops_per_cycle=20000.0, vector_ops_per_cycle=4000.0)
-
-MLP = """
-graph mlp(x: f32[200,300], w: f32[300,130], b: f32[130]) {
-  %0 = dot_general(x, w) contract=[1]x[0] batch=[]x[] : f32[200,130]
-  %1 = broadcast_in_dim(b) shape=[200,130] dims=[1] : f32[200,130]
-  %2 = add(%0, %1) : f32[200,130]
-  %3 = maximum(%2, 0.0) : f32[200,130]
-  return %3
-}"""
-
-SOFTMAX = """
-graph softmax(x: f32[37,10]) {
-  %0 = reduce(x) kind=max axes=[1] : f32[37]
-  %1 = broadcast_in_dim(%0) shape=[37,10] dims=[0] : f32[37,10]
-  %2 = subtract(x, %1) : f32[37,10]
-  %3 = exp(%2) : f32[37,10]
-  %4 = reduce(%3) kind=sum axes=[1] : f32[37]
-  %5 = broadcast_in_dim(%4) shape=[37,10] dims=[0] : f32[37,10]
-  %6 = divide(%3, %5) : f32[37,10]
-  return %6
-}"""
-
-MOVES = """
-graph moves(x: f32[7,129], y: f32[129,7]) {
-  %0 = slice(x) start=[0,1] limit=[7,128] stride=[1,2] : f32[7,64]
-  %1 = pad(%0, 0.5) low=[1,0] high=[0,2] interior=[0,0] : f32[8,66]
-  %2 = transpose(y) perm=[1,0] : f32[7,129]
-  %3 = add(x, %2) : f32[7,129]
-  %4 = reshape(%3) shape=[903] : f32[903]
-  %5 = iota() axis=0 shape=[903] dtype=f32 : f32[903]
-  %6 = multiply(%4, %5) : f32[903]
-  %7 = reduce(%6) kind=sum axes=[0] : f32[]
-  %8 = reduce(%1) kind=max axes=[0] : f32[66]
-  return %7, %1, %8, %4
-}"""
-
-TWO_DOTS = """
-graph two_dots(x: f32[129,65], w: f32[65,257], v: f32[257,10]) {
-  %0 = dot_general(x, w) contract=[1]x[0] batch=[]x[] : f32[129,257]
-  %1 = maximum(%0, 0.0) : f32[129,257]
-  %2 = dot_general(%1, v) contract=[1]x[0] batch=[]x[] : f32[129,10]
-  return %2
-}"""
-
-BATCHED = """
-graph batched(q: f32[3,5,7,16], k: f32[3,5,9,16]) {
-  %0 = dot_general(q, k) contract=[3]x[3] batch=[0,1]x[0,1] : f32[3,5,7,9]
-  %1 = reduce(%0) kind=max axes=[3] : f32[3,5,7]
-  return %0, %1
-}"""
-
-PROGRAMS = {"mlp": MLP, "softmax": SOFTMAX, "moves": MOVES, "two_dots": TWO_DOTS, "batched": BATCHED}
+KINDS = {"p": AxisKind.PARALLEL, "s": AxisKind.SEQUENTIAL, "w": AxisKind.WHOLE}
+HERE = (Loc("train.py", 12, "h = relu(x @ w + b)"),)
 
 
-def inputs_of(graph: Graph, seed: int = 0) -> list[np.ndarray]:
-    """Random arrays for a graph of f32 inputs."""
-    rng = np.random.default_rng(seed)
-    return [rng.standard_normal(value.shape).astype(np.float32) for value in graph.inputs]
+def axes(**sizes: tuple[int, int, str]) -> tuple[Axis, ...]:
+    """axes(m=(200, 64, "p")): size, block, and parallel, sequential or whole."""
+    return tuple(Axis(name, size, block, KINDS[kind]) for name, (size, block, kind) in sizes.items())
 
 
-def tiled_module(graph: Graph, target: Target = TARGET) -> Module:
-    """The graph as tiled kernels."""
-    module = fuse(graph, target)
-    return replace(module, kernels=tuple(tile(kernel, target) for kernel in module.kernels))
+def operand(name: str, dtype: DType, shape: tuple[int, ...], *index: str | Index, fill: float | None = None,
+            buffer: str = "") -> Operand:
+    """An operand whose index is, per dimension, an axis name or an Index."""
+    walked = tuple(Index.axis(part) if isinstance(part, str) else part for part in index)
+    return Operand(name, buffer or name, Type(dtype, shape), walked, fill)
 
 
-def program(name: str) -> tuple[Graph, list[np.ndarray], list[np.ndarray]]:
-    """A graph of PROGRAMS, inputs for it, and its outputs in float64."""
-    graph = parse_graph(PROGRAMS[name])
-    inputs = inputs_of(graph)
-    return graph, inputs, evaluate_graph(graph, inputs, dtype64=True)
+def load(source: Operand | Scratch) -> Block:
+    """A block of an operand or scratch."""
+    dtype = source.type.dtype if isinstance(source, Operand) else source.dtype
+    return Block("load", (), {"ref": source.name}, dtype, tuple(dict.fromkeys(source.axes)), HERE)
 
 
-def named(module: Module, inputs: list[np.ndarray]) -> dict[str, np.ndarray]:
-    """The inputs by the names of the module's buffers."""
-    return {name: array for (name, _), array in zip(module.inputs, inputs, strict=True)}
+def constant(value: float | int | bool) -> Block:
+    """A scalar."""
+    array = np.array(value)
+    dtype = {"f": F32, "i": DTYPES["i32"], "b": BOOL}[array.dtype.kind]
+    return Block("constant", (), {"value": array.astype(dtype.numpy)}, dtype, (), HERE)
 
 
-def error(got: np.ndarray, want: np.ndarray) -> float:
-    """The largest difference, relative to the largest value wanted; infinite for a NaN that should not be."""
-    if got.size == 0:
-        return 0.0
-    difference = np.abs(np.asarray(got, np.float64) - np.asarray(want, np.float64))
-    return float(np.inf if np.isnan(difference).any() else difference.max() / max(np.abs(want).max(), 1e-30))
+def op(name: str, *args: Block | float | int, dtype: DType | None = None, **attrs: Any) -> Block:
+    """An op on blocks or numbers; it varies over all axes of its operands, or all but those it reduces."""
+    blocks = tuple(arg if isinstance(arg, Block) else constant(arg) for arg in args)
+    gone = (*attrs.get("axes", ()), *attrs.get("contract", ()))
+    left = dict.fromkeys(axis for block in blocks for axis in block.axes if axis not in gone)
+    given = attrs["index"].axes if name == "iota" else tuple(left)
+    return Block(name, blocks, attrs, dtype or blocks[-1].dtype, given, HERE)
+
+
+def kernel(name: str, grid: tuple[Axis, ...], output: Operand, value: Block, *inputs: Operand) -> Kernel:
+    """A kernel without accumulators."""
+    return Kernel(name, grid, inputs, (output,), (), (Statement(Guard.ALWAYS, output.name, value),))
+
+
+def accumulating(name: str, grid: tuple[Axis, ...], output: Operand, scratch: Scratch, start: float, update: Block,
+                 value: Block, *inputs: Operand) -> Kernel:
+    """first: acc = start; always: acc = update; last: output = value."""
+    body = (Statement(Guard.FIRST, scratch.name, constant(start)), Statement(Guard.ALWAYS, scratch.name, update),
+            Statement(Guard.LAST, output.name, value))
+    return Kernel(name, grid, inputs, (output,), (scratch,), body)
+
+
+def module(*kernels: Kernel, outputs: Sequence[str] = ()) -> Module:
+    """A module of kernels: what no kernel writes is an input, and the last one's output is the module's."""
+    written = {o.buffer: o.type for k in kernels for o in k.outputs}
+    read = {o.buffer: o.type for k in kernels for o in k.inputs if o.buffer not in written}
+    last = [(o.buffer, o.type) for o in kernels[-1].outputs]
+    return Module("test", kernels, tuple(read.items()), (*((n, written[n]) for n in outputs), *last))

@@ -126,9 +126,14 @@ class Writer:
 
     def xlu(self, name: str, *srcs: Operand) -> Reg:
         """Push to one of the cross-lane units, each in its turn, and pop the result."""
-        unit = self._xlu = (self._xlu + 1) % self.machine.xlus
+        unit = self.next_xlu()
         self.op(f"{name}.xlu{unit}", *srcs)
         return self.op(f"vpop.xlu{unit}")
+
+    def next_xlu(self) -> int:
+        """The number of the cross-lane unit whose turn it is."""
+        self._xlu = (self._xlu + 1) % self.machine.xlus
+        return self._xlu
 
     # ---- scalars ----
 
@@ -163,6 +168,10 @@ class Writer:
     def place(self, at: At) -> Scalar:
         """Where an At is."""
         return at.offset if at.counter is None else self.add(at.counter, at.offset)
+
+    def scaled(self, at: At, factor: int) -> At:
+        """An At that counts in units of `factor` elements, in elements."""
+        return At(self.op("smul.u32", at.counter, factor) if at.counter else None, at.offset * factor)
 
     def address(self, buffer: str, *parts: Scalar) -> Address:
         """buffer + the sum of the parts: registers are added, what is known goes into the offset."""
@@ -201,9 +210,11 @@ class Writer:
         elif not condition:
             body()
 
-    def loop(self, count: int, unroll: int, step: int, body: Callable[[list[At]], None], start: int = 0) -> None:
-        """`body` at start, start + step, ..., in batches of `unroll` places: a real loop, then what is left over."""
-        rounds = count // unroll
+    def loop(self, count: int, whole: int, unroll: int, step: int, body: Callable[[list[At]], None],
+             start: int = 0) -> None:
+        """`body` at start, start + step, ... (count places), in batches of `unroll`: a real loop over the whole
+        places, then the rest with its offsets known, so that the last, shorter place can be seen to be one."""
+        rounds = whole // unroll
         if rounds > 1:
             counter = self.register("s")
             self.op("smov", start, into=counter)

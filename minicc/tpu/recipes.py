@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from minicc.graph.ir import BOOL, DType, I32
+from minicc.graph.ir import BOOL, I32, DType
 from minicc.tpu.assembly import Writer
 from minicc.tpu.isa import Operand, Reg
 
@@ -98,7 +98,7 @@ def _sqrt(write: Writer, dtype: DType, x: Operand) -> Operand:
 
 
 def _divide(write: Writer, dtype: DType, x: Operand, y: Operand) -> Operand:
-    if not isinstance(y, Reg) and y and math.frexp(float(y))[0] == 0.5:  # by a power of two: exact
+    if isinstance(y, float) and y and math.frexp(y)[0] == 0.5:  # by a power of two: exact
         return write.op("vmul.f32", x, 1.0 / y)
     return binary("vmul")(write, dtype, x, transcendental("vrcp")(write, dtype, y))
 

@@ -1,0 +1,287 @@
+"""The body of a kernel: statements on blocks become loops over registers of 8 x 128 elements.
+
+    y = maximum(add(acc, b), 0.0)     ->    .loop:  vld v0, [acc + s0 + 0x0]      8 rows of one panel of acc
+                                                    vld v1, [b + 0x0] stride=0    a row vector: one row to 8 sublanes
+                                                    vadd.f32 v2, v0, v1
+                                                    vmax.f32 v3, v2, 0.0
+                                                    vst [y + s0 + 0x0], v3        ... and the next 8 rows, unrolled
+
+Goes in: statements, where each operand's block lies (a Home), and the extents of the step's blocks. Comes out:
+instructions. It works on demand: the target's loop asks for the register of a value at a place (`Nest.value`), which
+asks for those of its operands. What cannot be computed place by place (a reduction, a dot, a value the other way round)
+is made before the loop, by one of its own, into a temporary of VMEM (`prepare`, `made`).
+
+Invariants: no load or store leaves its buffer, since blocks are padded to whole registers. Elements beyond a block's
+extent are garbage that flows along; they are masked where they would be seen: in reductions and dots here, and by the
+extents of the DMA that stores a block. Mosaic lowers Pallas bodies in the same manner, one vreg at a time, but unrolls
+all of them. Read next: across.py, what crosses lanes, and matmul.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from minicc.graph.ir import BOOL, I32
+from minicc.kernel.ir import Block, Index, Statement
+from minicc.tpu.across import reduce_block, transpose_block
+from minicc.tpu.assembly import ORIGIN, At, Scalar, Writer
+from minicc.tpu.isa import Operand, Reg
+from minicc.tpu.layout import Frame, Home, Layout
+from minicc.tpu.machine import LANES, SUBLANES
+from minicc.tpu.matmul import matmul
+from minicc.tpu.recipes import EXPENSIVE, as_mask, as_words, compare, convert, elementwise, select
+
+Place = tuple[At, At]  # a row, in elements, and a panel
+BATCH = 8  # registers of a result that are worked on together, to hide latency
+
+
+@dataclass
+class Body:
+    """What the statements of one step need to know.
+
+    refs: operand or scratch -> where its block lies. starts, extents: axis -> first element and number of elements of
+    the step's block. temp: hands out a temporary for a value in this frame. made: (value, frame) -> where it lies.
+    """
+
+    write: Writer
+    layout: Layout
+    refs: Mapping[str, Home]
+    starts: Mapping[str, Scalar]
+    extents: Mapping[str, Scalar]
+    temp: Callable[[Block, Frame], Home]
+    made: dict[tuple[Block, Frame], Home] = field(default_factory=dict)
+    shared: set[Block] = field(default_factory=set)
+
+    def statement(self, statement: Statement) -> None:
+        """Compute a value into its target."""
+        self.made.clear()
+        self.shared = _shared(statement.value)
+        home, value = self.refs[statement.target], statement.value
+        dot = _accumulated_dot(statement)
+        if dot is not None:
+            matmul(self, dot, home, accumulate=True)
+            return
+        self.prepare(value, home.frame)
+        self.store_all(value, home)
+
+    def frame_of(self, block: Block, frame: Frame) -> Frame:
+        """The part of a frame that a value varies over."""
+        return frame.only(self.layout.big(block.axes))
+
+    def prepare(self, block: Block, frame: Frame) -> None:
+        """Make what is needed before the value can be computed place by place in this frame."""
+        frame = self.frame_of(block, frame)
+        if (block, frame) in self.made:
+            return
+        match block.op:
+            case "load":
+                if self.refs[block.attrs["ref"]].frame != frame:
+                    self.made[block, frame] = transpose_block(self, block, frame)
+            case "reduce" if set(self.layout.big(block.args[0].axes)) & set(block.attrs["axes"]):
+                self.made[block, frame] = reduce_block(self, block, frame)
+            case "dot":
+                self.made[block, frame] = matmul(self, block, self.temp(block, frame), accumulate=False)
+            case _:
+                for arg in block.args:
+                    self.prepare(arg, frame)
+                if block in self.shared:
+                    self.keep(block, frame)
+
+    def keep(self, block: Block, frame: Frame) -> None:
+        """Compute a value once and keep it, rather than again in every loop that needs it."""
+        frame = self.frame_of(block, frame)
+        if (block, frame) not in self.made:
+            home = self.temp(block, frame)
+            self.store_all(block, home)
+            self.made[block, frame] = home
+
+    def store_all(self, block: Block, home: Home) -> None:
+        """The loops over all places of a home that compute a value and store it there."""
+        def store(places: list[Place]) -> None:
+            nest = self.at(home.frame)
+            for place in places:
+                nest.store(home, place, nest.value(block, *place))
+        self.nest(home.frame, store)
+
+    def nest(self, frame: Frame, body: Callable[[list[Place]], None], batch: int = BATCH) -> None:
+        """Loops over all registers of a block: panels outside, rows inside, `batch` of them at a time."""
+        rows, panels = self.count(frame.rows, SUBLANES), self.count(frame.cols, LANES)
+        if frame.dense:  # rows of 128 elements, 8 to a register
+            at = self.count(frame.cols, LANES * SUBLANES)
+            self.write.loop(*at, batch, SUBLANES, lambda panels: body([(ORIGIN, panel) for panel in panels]))
+            return
+        down = min(rows[0], batch)
+        across = max(1, min(panels[0], batch // down))
+
+        def inner(panels: list[At]) -> None:
+            self.write.loop(*rows, down, SUBLANES, lambda at: body([(row, panel) for panel in panels for row in at]))
+
+        self.write.loop(*panels, across, 1, inner)
+
+    def at(self, frame: Frame) -> Nest:
+        """Where code for some places of a frame begins."""
+        return Nest(self, frame)
+
+    def count(self, axis: str | None, unit: int) -> tuple[int, int]:
+        """How many units of elements cover the axis's block, and how many of them a loop may run over.
+
+        A unit that is known to be cut short stands outside of the loop, so that the others need no mask.
+        """
+        if axis is None:
+            return 1, 1
+        block = self.layout.sizes[axis]
+        count = -(-block // unit)
+        return count, block // unit if isinstance(self.extents[axis], int) else count
+
+    def mask(self, frame: Frame, place: Place) -> Reg | None:
+        """The elements of a register that lie within the block's extent; None if all of them do."""
+        row, panel = place
+        if frame.dense:
+            left = self._left(frame.cols, panel, LANES, LANES * SUBLANES)
+            return None if left is None else self.write.op("vcmask.linear", left)
+        rows, cols = self._left(frame.rows, row, 1, SUBLANES), self._left(frame.cols, panel, LANES, LANES)
+        if rows is None and cols is None:
+            return None
+        return self.write.op("vcmask", SUBLANES if rows is None else rows, LANES if cols is None else cols)
+
+    def _left(self, axis: str | None, at: At, scale: int, unit: int) -> Scalar | None:
+        """Elements of the axis from a place on; None if at least `unit`, which a loop over whole units has always."""
+        if axis is None:
+            return None
+        extent, start = self.extents[axis], self.write.mul(self.write.place(at), scale)
+        if isinstance(extent, int):
+            return None if not isinstance(start, int) or extent - start >= unit else extent - start
+        return self.write.sub(extent, start)
+
+
+@dataclass
+class Nest:
+    """One straight run of code within a loop nest: each value at each place is computed once."""
+
+    body: Body
+    frame: Frame
+    known: dict[tuple, Operand] = field(default_factory=dict)
+
+    def value(self, block: Block, row: At, panel: At) -> Operand:
+        """A value at a place: a vector register, a mask register if it is a bool, or a number if it is constant."""
+        frame = self.body.frame_of(block, self.frame)
+        key = (block, row if frame.rows else ORIGIN, panel if frame.cols else ORIGIN)
+        if key not in self.known:
+            self.known[key] = self._compute(block, frame, row, panel)
+        return self.known[key]
+
+    def masked(self, block: Block, place: Place, neutral: float | int) -> Operand:
+        """A value at a place, with a neutral one where the place lies beyond the block's extent."""
+        value, mask = self.value(block, *place), self.body.mask(self.frame, place)
+        return value if mask is None else self.body.write.op("vsel", mask, value, neutral)
+
+    def _compute(self, block: Block, frame: Frame, row: At, panel: At) -> Operand:
+        body, write = self.body, self.body.write
+        home = body.made.get((block, frame))
+        if home is None and block.op == "load":
+            home = body.refs[block.attrs["ref"]]
+        if home is not None:
+            loaded = self.load(home, row, panel, block)
+            return as_mask(write, loaded) if block.dtype == BOOL else loaded
+        args = tuple(self.value(arg, row, panel) for arg in block.args)
+        write.locs = block.locs or write.locs
+        match block.op:
+            case "constant":
+                return block.attrs["value"].item()
+            case "iota":
+                return convert(write, I32, block.dtype, self.iota(block.attrs["index"], row, panel))
+            case "compare":
+                return compare(write, block.attrs["direction"], block.args[0].dtype, *args)
+            case "select":
+                return select(write, block.dtype, *args)
+            case "convert":
+                return convert(write, block.args[0].dtype, block.dtype, *args)
+            case "reduce":  # over axes of one element
+                return args[0]
+            case _:
+                return elementwise(write, block.op, block.args[0].dtype, args)
+
+    def load(self, home: Home, row: At, panel: At, block: Block) -> Reg:
+        """A register of a block in memory, in all sublanes (lanes) if it has no rows (columns)."""
+        write = self.body.write
+        write.locs = block.locs or write.locs
+        address = self.address(home, row, panel)
+        loaded = write.op("vld", address, stride=0) if _one_row(home.frame) else write.op("vld", address)
+        return write.xlu("vbcast.lane", loaded, 0) if home.lane0 else loaded
+
+    def store(self, home: Home, place: Place, value: Operand) -> None:
+        """Store a register of a block. Where a place may lie outside the buffer, only what lies inside."""
+        write = self.body.write
+        words = write.vector(as_words(write, value))
+        address = self.address(home, *place)
+        inside = home.max_row is None and home.max_panel is None
+        mask = None if inside else self.body.mask(home.frame, place)
+        if mask is not None:
+            write.op("vst.msk", address, words, mask)
+        elif _one_row(home.frame):
+            write.op("vst", address, words, rows=1)
+        else:
+            write.op("vst", address, words)
+
+    def address(self, home: Home, row: At, panel: At) -> Operand:
+        """Where a place of a block lies; moved back inside if it lies outside of a resident array."""
+        write = self.body.write
+        parts: list[Scalar] = [home.start]
+        for at, axis, limit, pitch in ((row, home.frame.rows, home.max_row, 1),
+                                       (panel, home.frame.cols, home.max_panel, home.pitch)):
+            if axis and limit is not None:
+                parts.append(write.mul(write.min(write.place(at), limit), pitch))
+            elif axis:
+                parts += [at.offset * pitch, write.mul(at.counter, pitch) if at.counter else 0]
+        return write.address(home.buffer, *parts)
+
+    def iota(self, index: Index, row: At, panel: At) -> Operand:
+        """An affine index at each element of a register, as s32."""
+        body, write = self.body, self.body.write
+        start: Scalar = index.offset
+        total: Operand = 0
+        for name, stride in index.terms:
+            start = write.add(start, write.mul(body.starts[name], stride))
+            if name == self.frame.rows:
+                start = write.add(start, write.mul(write.place(row), stride))
+                total = self._sum(total, write.op("vmul.s32", write.op("vsubseq"), stride))
+            if name == self.frame.cols:
+                start = write.add(start, write.mul(write.place(panel), LANES * stride))
+                total = self._sum(total, write.op("vmul.s32", write.op("vlaneseq"), stride))
+            if name == self.frame.cols and self.frame.dense:
+                total = self._sum(total, write.op("vmul.s32", write.op("vsubseq"), LANES * stride))
+        return self._sum(total, start if isinstance(start, int) else write.op("vsplat", start))
+
+    def _sum(self, a: Operand, b: Operand) -> Operand:
+        if not isinstance(a, Reg) and not isinstance(b, Reg):
+            return a + b  # type: ignore[operator]  # numbers both
+        return a if b == 0 else b if a == 0 else elementwise(self.body.write, "add", I32, (a, b))
+
+
+def _one_row(frame: Frame) -> bool:
+    """Whether a block has no rows, so that its one row stands for all sublanes."""
+    return frame.rows is None and not frame.dense
+
+
+def _accumulated_dot(statement: Statement) -> Block | None:
+    """The dot of `acc = add(acc, dot(...))`, which can add its partial sums to acc in place."""
+    if statement.value.op != "add":
+        return None
+    load, dot = sorted(statement.value.args, key=lambda arg: arg.op == "dot")
+    return dot if dot.op == "dot" and load.attrs.get("ref") == statement.target else None
+
+
+def _shared(root: Block) -> set[Block]:
+    """The costly values that more than one loop needs: those on the way to two reductions, or to one and the end."""
+    loops: dict[Block, set[Block]] = {}
+
+    def visit(block: Block, loop: Block) -> None:
+        if loop in loops.setdefault(block, set()):
+            return
+        loops[block].add(loop)
+        for arg in block.args:
+            visit(arg, block if block.op in ("reduce", "dot") else loop)
+
+    visit(root, root)
+    return {block for block, needed in loops.items() if len(needed) > 1 and block.op in EXPENSIVE}

@@ -1,0 +1,166 @@
+"""Layout: how the blocks of a kernel lie in VMEM, and which way round each value is computed.
+
+    x: f32[512,784] at (m, k), blocks 64 x 112     ->  Frame(rows=m, cols=k): one panel of 64 rows, 112 lanes used
+    b: f32[512] at (n), block 300                  ->  Frame(rows=None, cols=n): 3 rows, one for each 128 columns
+
+Goes in: a tiled kernel. Comes out: a Frame for each operand, scratch and value. A value varies over at most two axes
+whose block is more than one element; its frame says which of them runs along sublanes (rows) and which along lanes
+(cols). Operands keep the order of their dimensions in memory. A vector lies the way the matrices beside it need it.
+A kernel without any matrix is *dense*: its one axis fills rows and lanes alike, 1024 elements to a register.
+
+In VMEM, a block of (R, C) is ceil(C / 128) panels, each of R rows rounded up to 8 (of one row if there are no rows).
+XLA calls this a tiled layout, T(8,128), and assigns one to every buffer; Mosaic infers where replication is free, as
+a row vector (a load of stride 0) is here. Read next: body.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from minicc.errors import CompileError
+from minicc.kernel.ir import Block, Index, Kernel, Operand
+from minicc.tpu.assembly import Scalar
+from minicc.tpu.machine import LANES, SUBLANES
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The axis along sublanes, and the one along lanes; dense: the one axis along both."""
+
+    rows: str | None = None
+    cols: str | None = None
+    dense: bool = False
+
+    @property
+    def swapped(self) -> Frame:
+        """The transposed frame."""
+        return Frame(self.cols, self.rows)
+
+    def only(self, axes: Iterable[str]) -> Frame:
+        """The frame of a value that varies over these axes alone."""
+        axes = set(axes)
+        rows, cols = (name if name in axes else None for name in (self.rows, self.cols))
+        return Frame(rows, cols, self.dense and cols is not None)
+
+
+@dataclass(frozen=True)
+class Home:
+    """A block in VMEM. start: its first row in the buffer. pitch: rows from one panel to the next.
+
+    lane0: only the first lane holds the values, as a DMA leaves a column. max_row, max_panel: places beyond them lie
+    outside the buffer (a resident array, whose last block is smaller); None when the whole block can be touched.
+    """
+
+    buffer: str
+    start: Scalar
+    frame: Frame
+    pitch: int
+    lane0: bool = False
+    max_row: Scalar | None = None
+    max_panel: Scalar | None = None
+
+
+def round_up(size: int, multiple: int) -> int:
+    """The next multiple of `multiple` from size on."""
+    return -(-size // multiple) * multiple
+
+
+def _thin(dot: Block, big: set[str]) -> bool:
+    """Whether a dot is no work for a matrix unit: a vector comes out, or nothing or too much is summed."""
+    return len(big & set(dot.axes)) < 2 or len(big & set(dot.attrs["contract"])) != 1
+
+
+def without_thin_dots(kernel: Kernel) -> Kernel:
+    """The kernel with dots that have no two axes left, or no one axis to sum, as sums of products.
+
+    Pushing 128 x 128 weights into a matrix unit for one row takes longer than multiplying them on the vector ALU.
+    """
+    big = {axis.name for axis in kernel.axes if axis.block > 1}
+
+    def change(block: Block) -> Block:
+        if block.op != "dot" or not _thin(block, big):
+            return block
+        axes = tuple(axis.name for axis in kernel.axes if any(axis.name in arg.axes for arg in block.args))
+        product = Block("multiply", block.args, {}, block.dtype, axes, block.locs)
+        return replace(block, op="reduce", args=(product,), attrs={"kind": "sum", "axes": block.attrs["contract"]})
+
+    return kernel.mapped(change)
+
+
+class Layout:
+    """The frames of one kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.sizes = {axis.name: axis.block for axis in kernel.axes}
+        values = [block.axes for block in kernel.blocks()] + [op.axes for op in kernel.operands]
+        self.dense = max((len(self.big(axes)) for axes in values), default=0) < 2
+        self.sides: dict[str, str] = {}
+        for operand in (*kernel.outputs, *kernel.inputs):
+            dims = self.dims(operand)
+            if len(dims) == 2:
+                self.sides.setdefault(dims[0][0], "rows")
+                self.sides.setdefault(dims[1][0], "cols")
+        self.operands = {op.name: self._operand_frame(op) for op in kernel.operands}
+
+    def big(self, axes: Iterable[str]) -> list[str]:
+        """Those of the axes that have more than one element to a block, each once."""
+        return [name for name in dict.fromkeys(axes) if self.sizes[name] > 1]
+
+    def dims(self, operand: Operand) -> list[tuple[str, int, int]]:
+        """(axis, dimension, elements that one step along the axis moves in it) of each dimension of a block.
+
+        Raises: CompileError for a block of more than two dimensions, or one that walks a diagonal.
+        """
+        found = [(name, dim, stride) for dim, index in enumerate(operand.index) for name, stride in index.terms
+                 if self.sizes[name] > 1]
+        if len(found) > 2 or len({name for name, *_ in found}) < len(found):
+            raise CompileError(
+                "tpu lower", f"a block of {operand.name} has no rows and columns", got=self._shape(operand.index),
+                need="at most two axes with blocks of more than one element, each once", at=self.kernel.locs())
+        return found
+
+    def _shape(self, index: tuple[Index, ...]) -> str:
+        return " x ".join("*".join(f"{name}={self.sizes[name]}" for name in part.axes) or "1" for part in index)
+
+    def _operand_frame(self, operand: Operand) -> Frame:
+        dims = self.dims(operand)
+        return Frame(dims[0][0], dims[1][0]) if len(dims) == 2 else self.natural([name for name, *_ in dims])
+
+    def natural(self, axes: Iterable[str]) -> Frame:
+        """The frame of a value over these axes, if nothing else decides."""
+        big = self.big(axes)
+        if len(big) > 2:
+            raise CompileError("tpu lower", "a value has no rows and columns", got=f"axes {', '.join(big)}",
+                               need="at most two axes with blocks of more than one element", at=self.kernel.locs())
+        if len(big) == 2:
+            second_is_rows = self.sides.get(big[0]) == "cols" and self.sides.get(big[1]) != "cols"
+            return Frame(big[1], big[0]) if second_is_rows else Frame(big[0], big[1])
+        if big and self.sides.get(big[0]) == "rows":
+            return Frame(rows=big[0])
+        return Frame(cols=big[0] if big else None, dense=self.dense and bool(big))
+
+    def of(self, block: Block) -> Frame:
+        """The way round in which most of a value's work is done: that of the first matrix it loads."""
+        big = set(self.big(block.axes))
+        stack = [block]
+        while stack:
+            part = stack.pop()
+            frame = self.operands.get(part.attrs["ref"], Frame()) if part.op == "load" else Frame()
+            if len(big) == 2 and {frame.rows, frame.cols} == big:
+                return frame
+            stack.extend(reversed(part.args))
+        return self.natural(block.axes)
+
+    def pitch(self, frame: Frame) -> int:
+        """Rows of a panel."""
+        return round_up(self.sizes[frame.rows], SUBLANES) if frame.rows else 1
+
+    def panels(self, frame: Frame) -> int:
+        """Panels of a block."""
+        return -(-self.sizes[frame.cols] // LANES) if frame.cols else 1
+
+    def vmem_rows(self, frame: Frame) -> int:
+        """Rows of VMEM that a block takes; a multiple of 8, so that a whole register fits at its end."""
+        return round_up(self.panels(frame) * self.pitch(frame), SUBLANES)

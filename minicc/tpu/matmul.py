@@ -1,0 +1,157 @@
+"""A dot on the matrix units: which weights stay, which rows stream past them, and when results are fetched.
+
+    acc[m, n] += lhs[m, k] @ rhs[k, n]
+        for 4 panels of n at a time, one on each MXU (fewer panels: MXUs share one, each with some of the rows)
+          for each 128 of k       16 vmatpush per MXU: the weights rhs[k, n]
+            for 8 rows of m       vmatmul on each MXU; later vpop.mrf, and add to acc
+
+Goes in: a dot, the way round its result is wanted, and where it lies. Comes out: instructions. The operand that has the
+result's columns is the weights, whichever way round it lies (vmatpush.xpose turns it on the way); the other must have k
+along its lanes, and is transposed first if it has not. Elements beyond an extent are pushed as zeros.
+
+An MXU answers about 250 cycles after a push, so results are popped one chunk of rows behind: chunk c goes in while c - 1
+comes out, across the boundary between two weight tiles too, and the next tile's weights go to the shadow copy meanwhile.
+With f32, a push keeps the MXU for 48 cycles; 8 to a chunk cover the latency. XLA's own emitter does the same dance.
+Read next: schedule.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from minicc.errors import CompileError
+from minicc.graph.ir import F32
+from minicc.kernel.ir import Block
+from minicc.tpu.assembly import At
+from minicc.tpu.isa import Operand
+from minicc.tpu.layout import Frame, Home
+from minicc.tpu.machine import LANES, SUBLANES
+from minicc.tpu.recipes import EXPENSIVE
+
+if TYPE_CHECKING:
+    from minicc.tpu.body import Body
+
+CHUNK = 8  # pushes per MXU before the first of them is popped; twice that must fit the FIFO
+WEIGHT_PUSHES = LANES // SUBLANES
+
+
+def matmul(body: Body, block: Block, home: Home, accumulate: bool) -> Home:
+    """Compute a dot into its home; accumulate: add to what is there.
+
+    Raises: CompileError for a dot that is not f32.
+    """
+    if block.dtype != F32:
+        raise CompileError("tpu lower", "the matrix units multiply f32", got=f"a dot of {block.dtype}", need="f32",
+                           at=block.locs, hint="convert both operands to f32")
+    frame = home.frame
+    (k,) = body.layout.big(block.attrs["contract"])
+    lhs, rhs = sorted(block.args, key=lambda arg: frame.cols in arg.axes)
+    weights_frame = body.layout.of(rhs)
+    if set(body.layout.big(rhs.axes)) != {k, frame.cols}:
+        weights_frame = Frame(k, frame.cols)
+    rows_frame = Frame(frame.rows, k)
+    body.prepare(rhs, weights_frame)
+    body.prepare(lhs, rows_frame)
+    if _costly(lhs):
+        body.keep(lhs, rows_frame)
+    _Streams(body, block, lhs, rhs, k, rows_frame, weights_frame, home, accumulate).emit()
+    return home
+
+
+def _costly(block: Block) -> bool:
+    """Whether computing a value for every panel anew would take long."""
+    return block.op in EXPENSIVE or any(_costly(arg) for arg in block.args)
+
+
+@dataclass
+class _Streams:
+    """One dot, as streams of rows through the MXUs."""
+
+    body: Body
+    block: Block
+    lhs: Block
+    rhs: Block
+    k: str
+    rows_frame: Frame
+    weights_frame: Frame
+    home: Home
+    accumulate: bool
+
+    def emit(self) -> None:
+        mxus, count = self.body.write.machine.mxus, self.body.count
+        panels, whole = count(self.home.frame.cols, LANES)
+        self.groups, self.whole_groups = count(self.home.frame.rows, SUBLANES)
+        self.tiles = count(self.k, LANES)[0]
+        together = min(panels, mxus)
+        self.ways = max(1, min(mxus // together, self.groups))
+        self.chunk = min(CHUNK * self.ways, self.groups)
+        self.body.write.loop(panels, whole, together, 1, self.panels)
+
+    def panels(self, panels: list[At]) -> None:
+        """All rows and all of k for some panels, one or more MXUs to each of them."""
+        write, step = self.body.write, self.chunk * SUBLANES
+        last = (self.groups - 1) // self.chunk * self.chunk
+        for unit in range(len(panels) * self.ways):
+            self.push_weights(0, panels, unit)
+        for tile in range(self.tiles):
+            self.first_chunk(tile, panels, self.rows(last) if tile else [])
+            behind = partial(self.later_chunk, tile, panels)
+            write.loop(self.groups - self.chunk, self.whole_groups - self.chunk, self.chunk, SUBLANES, behind, step)
+        for number, row in enumerate(self.rows(last)):
+            self.pop(self.tiles - 1, row, number, panels)
+
+    def rows(self, first: int) -> list[At]:
+        """The rows of a chunk, given its first group of 8."""
+        return [At(None, group * SUBLANES) for group in range(first, min(first + self.chunk, self.groups))]
+
+    def first_chunk(self, tile: int, panels: list[At], before: list[At]) -> None:
+        """Swap to this tile's weights, start on the next one's, and fetch the last results of the one before."""
+        units = len(panels) * self.ways
+        for number, row in enumerate(self.rows(0)):
+            self.push(tile, row, number, panels, swap=number < self.ways)
+            if number == self.ways - 1 and tile + 1 < self.tiles:
+                for unit in range(units):
+                    self.push_weights(tile + 1, panels, unit)
+            if number < len(before):
+                self.pop(tile - 1, before[number], number, panels)
+        for number in range(len(self.rows(0)), len(before)):
+            self.pop(tile - 1, before[number], number, panels)
+
+    def later_chunk(self, tile: int, panels: list[At], rows: list[At]) -> None:
+        """Push a chunk while the one before it is fetched."""
+        shift = self.chunk * SUBLANES
+        for number in range(self.chunk):
+            if number < len(rows):
+                self.push(tile, rows[number], number, panels, swap=False)
+            before = At(rows[0].counter, rows[0].offset - shift + number * SUBLANES)
+            self.pop(tile, before, number, panels)
+
+    def push_weights(self, tile: int, panels: list[At], unit: int) -> None:
+        """128 rows of weights for one MXU; turned on the way if they lie the other way round."""
+        write, panel = self.body.write, panels[unit // self.ways]
+        nest, xpose = self.body.at(self.weights_frame), self.weights_frame.cols == self.k
+        first = write.scaled(panel, LANES) if xpose else At(None, tile * LANES)
+        size = self.body.layout.pitch(self.weights_frame)
+        for number in range(WEIGHT_PUSHES):
+            row = At(first.counter, first.offset + number * SUBLANES)
+            value: Operand = 0.0
+            if row.counter or row.offset < size:
+                value = nest.masked(self.rhs, (row, At(None, tile) if xpose else panel), 0.0)
+            write.op(f"vmatpush{'.xpose' if xpose else ''}.mxu{unit}", value)
+
+    def push(self, tile: int, row: At, number: int, panels: list[At], swap: bool) -> None:
+        """8 rows meet the weights of every panel."""
+        value = self.body.at(self.rows_frame).masked(self.lhs, (row, At(None, tile)), 0.0)
+        for panel in range(len(panels)):
+            self.body.write.op(f"vmatmul.mxu{panel * self.ways + number % self.ways}", value, swap=swap)
+
+    def pop(self, tile: int, row: At, number: int, panels: list[At]) -> None:
+        """Fetch the products of 8 rows with every panel, and add them to what the tiles before gave."""
+        write, nest = self.body.write, self.body.at(self.home.frame)
+        for index, panel in enumerate(panels):
+            total = write.op(f"vpop.mrf.mxu{index * self.ways + number % self.ways}")
+            if tile or self.accumulate:
+                total = write.op("vadd.f32", nest.load(self.home, row, panel, self.block), total)
+            nest.store(self.home, (row, panel), total)
