@@ -34,9 +34,14 @@ from minicc.kernel.memory import MemoryPlan, plan
 from minicc.kernel.pipeline import PipelinedKernel, pipeline
 from minicc.kernel.tile import tile
 from minicc.slots import current_slots, mark_used, run_pass
+from minicc.report import GPUProfile, TPUProfile, explanation, tpu_profile
 from minicc.structure import numbered, rebound_graph, rebound_kernel, rebound_program, speaking_of, structure
 from minicc.tpu.emulator import run as run_tpu
 from minicc.tpu.isa import Program
+from minicc.tpu.lower import lower
+from minicc.tpu.machine import TPUSpec
+from minicc.tpu.registers import allocate
+from minicc.tpu.schedule import schedule
 from minicc.trace import PassRecord, Step
 
 Lines = tuple[tuple[Loc, ...], ...]
@@ -88,6 +93,10 @@ PASSES: tuple[Pass, ...] = (
     Pass("plan", plan, "plan", lambda run, at: run(at.module, at.device.target)),
     Pass("pipeline", pipeline, "pipelined",
          lambda run, at: tuple(run(k, resident=at.resident(k)) for k in at.module.kernels), only="tpu"),
+    Pass("lower", lower, "assembly",
+         lambda run, at: run(at.pipelined, at.module, at.plan, at.device.spec), only="tpu"),
+    Pass("schedule", schedule, "scheduled", lambda run, at: run(at.assembly, at.device.spec), only="tpu"),
+    Pass("allocate", allocate, "program", lambda run, at: run(at.scheduled, at.device.spec), only="tpu"),
     Pass("lower_gpu", lower_gpu, "program", lambda run, at: run(at.module, at.device.spec), only="gpu"),
 )
 
@@ -158,16 +167,45 @@ class Compiled:
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs for these inputs, in the order of the graph's."""
-        for hook in on_run:
-            hook(self)
+        started = perf_counter()
         with speaking_of(self.lines):
             checked = check_inputs(self.raw_graph, arrays)
-            names = [name for name, _ in self.levels.module.inputs]
+            names = [name for name, _ in self.module.inputs]
             held = {n: checked[value.node] for n, value in zip(names, self.raw_graph.inputs, strict=True)}
-            return self._execute(held)
+            outputs = self._execute(held)
+        for hook in on_run:
+            hook(self, perf_counter() - started)
+        return outputs
+
+    @property
+    def module(self) -> Module:
+        """The tiled kernels, as the cache shares them."""
+        assert self.levels.module is not None
+        return self.levels.module
+
+    def profile(self) -> TPUProfile | GPUProfile:
+        """Where the cycles of the last run went, or those of a run on zeros if there was none.
+
+        On a gpu it is lane mode that counts.
+        """
+        if not self.reports:
+            zeros = [np.zeros(value.shape, value.dtype.numpy) for value in self.raw_graph.inputs]
+            lane = replace(self, mode="lane", reports=self.reports)
+            lane.run(zeros)
+        spec = self.levels.device.spec
+        if isinstance(spec, TPUSpec):
+            return tpu_profile(self.reports[0], self.module, spec)
+        return GPUProfile(self.device, tuple(self.reports))
+
+    def explain(self) -> str:
+        """Why these kernels, these tiles and these places: every decision, with what it was weighed against."""
+        device = self.levels.device
+        levels = run_passes(numbered(self.raw_graph), device, logging=True)
+        lines = [kernel.locs() for kernel in self.kernels.kernels]
+        return explanation(levels.records, self.module, device.target, lines)
 
     def _execute(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        module, program = self.levels.module, self.levels.program
+        module, program = self.module, self.levels.program
         self.reports.clear()
         buffers: dict[str, np.ndarray] = {**module.constants, **inputs}
         if not module.kernels:
@@ -184,7 +222,7 @@ class Compiled:
 
 
 on_compile: list[Callable[[Compiled], Any]] = []  # called with each program newly compiled
-on_run: list[Callable[[Compiled], Any]] = []  # called with each program about to run
+on_run: list[Callable[[Compiled, float], Any]] = []  # called with each program that ran, and the seconds it took
 _cache: dict[tuple, Levels] = {}
 
 

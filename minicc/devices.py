@@ -84,6 +84,7 @@ def tpu_target(spec: TPUSpec) -> Target:
         slow_bytes=spec.hbm_gb * 2**30 // spec.cores, rows=8, lanes=128, largest_block=2048, max_block_axes=2,
         keeps_temps=True, reduces_after_dot=True, bytes_per_cycle=spec.hbm_bytes_per_cycle,
         latency_cycles=spec.dma_startup_cycles, launch_cycles=0, dot_flops_per_cycle=flops,
+        dot_units=spec.mxus, dot_fill_cycles=spec.mxu_fill_cycles,
         vector_ops_per_cycle=spec.vector_slots * 8 * 128)
 
 
@@ -99,4 +100,5 @@ def gpu_target(spec: GPUSpec) -> Target:
         lanes=16, largest_block=0, max_block_axes=2, keeps_temps=False, reduces_after_dot=False,
         bytes_per_cycle=spec.dram_gb_per_s * 1e9 / clock, latency_cycles=0,
         launch_cycles=round(GPU_LAUNCH_SECONDS * clock), dot_flops_per_cycle=2 * spec.sms * spec.fp32_lanes,
+        dot_units=1, dot_fill_cycles=0,
         vector_ops_per_cycle=spec.sms * spec.fp32_lanes)

@@ -31,7 +31,7 @@ from minicc.trace import Step
 
 SLOTS: dict[str, type] = {  # name -> what its function must return
     "simplify": Graph, "fuse": Module, "tile": Kernel, "plan": MemoryPlan, "pipeline": PipelinedKernel,
-    "lower": Assembly, "schedule": object, "allocate": Program,
+    "lower": Assembly, "schedule": Program, "allocate": Program,
 }
 
 

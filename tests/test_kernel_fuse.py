@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernels import BATCHED, PROGRAMS, SOFTMAX, TARGET, TWO_DOTS, error, named, program, tiled_module
+from kernel_programs import BATCHED, PROGRAMS, SOFTMAX, TARGET, TWO_DOTS, error, named, program, tiled_module
 from random_graphs import random_graph
 
 from minicc.graph.evaluate import evaluate as evaluate_graph

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernels import PROGRAMS, TARGET, TWO_DOTS, error, named, program, tiled_module
+from kernel_programs import PROGRAMS, TARGET, TWO_DOTS, error, named, program, tiled_module
 
 from minicc.errors import CompileError, MachineFault
 from minicc.graph.text import parse_graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kernels import PROGRAMS, SOFTMAX, TARGET
+from kernel_programs import PROGRAMS, SOFTMAX, TARGET
 
 from minicc.errors import CompileError
 from minicc.graph.text import parse_graph
