@@ -41,7 +41,7 @@ class Call:
 
     paths: tuple[str, ...]
     tensors: tuple[Tensor, ...]
-    structure: Structure
+    structures: tuple[tuple[str, Structure], ...]  # of each argument that is not static
     static: tuple[tuple[str, Any], ...]
 
     @property
@@ -52,7 +52,7 @@ class Call:
     @property
     def key(self) -> tuple:
         """What a trace of this call depends on; 1, 1.0 and True are different settings."""
-        return self.types, self.structure, tuple((name, type(value), value) for name, value in self.static)
+        return self.types, self.structures, tuple((name, type(value), value) for name, value in self.static)
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,15 @@ class Traced:
 
 
 class CompiledFunction:
-    """A compiled function: call it, or look at what the compiler made of it (graph, kernels, program, ...)."""
+    """A compiled function: call it, or look at what was made of it (graph, kernels, program, ...)."""
 
     def __init__(self, traced: Traced, call: Call, compiled: Compiled, take: Callable[..., Call]) -> None:
         self.compiled, self._traced, self._call, self._take = compiled, traced, call, take
+
+    @property
+    def hidden(self) -> tuple[Tensor, ...]:
+        """The tensors it closed over: its last inputs."""
+        return self._traced.hidden
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self._take(args, kwargs)
@@ -80,7 +85,7 @@ class CompiledFunction:
 
     def run(self, call: Call) -> Any:
         """The result for arguments of the right kind."""
-        inputs = [*call.tensors, *self._traced.hidden]
+        inputs = [*call.tensors, *self.hidden]
         realise(inputs)
         arrays = self.compiled.run([x.numpy() for x in inputs])
         types = (value.type for value in self._traced.graph.outputs)
@@ -123,7 +128,7 @@ class Jit:
     def specialised(self, call: Call) -> CompiledFunction:
         """The program for calls like this one, on this device and with the slots in force."""
         key = (call.key, repr(find(self.device)), current_slots())
-        if key not in self._compiled:
+        if key not in self._compiled or current_slots():  # what is in a slot counts as used only if asked for
             if call.key not in self._traces:
                 self._traces[call.key] = self._trace(call)
             traced = self._traces[call.key]
@@ -138,15 +143,16 @@ class Jit:
         except TypeError as error:
             raise DtypeError(self.__name__, f"called with the wrong arguments: {error}", at=user_line(),
                              need=f"{self.__name__}{self._signature}") from None
-        dynamic, static = {}, []
+        leaves, structures, static = [], [], []
         for name, value in bound.arguments.items():
             if name in self.static:
                 static.append((name, value))
-            else:
-                dynamic[name] = value
-        leaves, structure = flatten(dynamic)
+                continue
+            found, structure = flatten(value, name)
+            leaves += found
+            structures.append((name, structure))
         tensors = tuple(_argument(path, leaf) for path, leaf in leaves)
-        call = Call(tuple(path for path, _ in leaves), tensors, structure, tuple(static))
+        call = Call(tuple(path for path, _ in leaves), tensors, tuple(structures), tuple(static))
         try:
             hash(call.key)
         except TypeError as error:
@@ -158,10 +164,11 @@ class Jit:
         with tracing(self.__name__) as trace:
             names = [path.replace("[", ".").replace("]", "") for path in call.paths]
             inputs = [trace.input(name, type) for name, type in zip(names, call.types, strict=True)]
-            arguments = unflatten(call.structure, [Tensor._lazy(value, trace) for value in inputs])
+            stand_ins = iter([Tensor._lazy(value, trace) for value in inputs])
+            given = dict(call.static) | {name: unflatten(tree, stand_ins) for name, tree in call.structures}
             bound = inspect.BoundArguments(self._signature, OrderedDict())
-            both = {**arguments, **dict(call.static)}
-            bound.arguments.update((name, both[name]) for name in self._signature.parameters if name in both)
+            bound.arguments.update((name,
+                                    given[name]) for name in self._signature.parameters if name in given)
             result = self.fn(*bound.args, **bound.kwargs)
             outputs, structure = flatten(result, "the result")
             if not outputs:

@@ -192,7 +192,7 @@ class Tensor:
         if self._array is None or current() is not EAGER:
             return picked
         # data at hand is indexed at hand: taking batches must not compile a program per batch
-        return Tensor._ready(picked.type, self._array[key].view() if picked.ndim else self._array[key].copy())
+        return Tensor._ready(picked.type, np.asarray(self._array[key]))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise CompileError("index", "a Tensor never changes", at=user_line(),
