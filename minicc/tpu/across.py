@@ -15,6 +15,7 @@ Mosaic splits reductions the same way; on a GPU the last steps are warp shuffles
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from minicc.kernel.build import COMBINE, neutral_value
@@ -100,17 +101,16 @@ def _across(write: Writer, block: Block, over: Frame, total: Reg,
 
 
 def transpose_block(body: Body, block: Block, frame: Frame) -> Home:
-    """Bring a value that lies the other way round into this frame, tile by tile, through the cross-lane units."""
-    write, source = body.write, frame.swapped
-    home = body.temp(block, frame)
-    body.prepare(block, source)
+    """Bring a block of memory that lies the other way round into this frame, tile by tile, through the cross-lane units."""
+    write, home = body.write, body.temp(block, frame)
+    source = replace(body.refs[block.attrs["ref"]], lane0=False)  # the first lane becomes the first row: enough
 
     def tile(row: At, panel: At) -> None:
         """row, panel: which tile of the target, both counted in tiles of 128."""
-        nest, out, unit = body.at(source), body.at(frame), write.next_xlu()
+        nest, out, unit = body.at(source.frame), body.at(frame), write.next_xlu()
         count = _registers(body, frame.cols, panel) if frame.cols else TILE_REGISTERS
-        values = [nest.value(block, _register(write, panel, number), row) for number in range(count)]
-        for number, value in enumerate(values):
+        for number in range(count):
+            value = nest.load(source, _register(write, panel, number), row, block)
             write.op(f"vxpose.xlu{unit}", value, begin=number == 0, end=number == count - 1)
         wanted = _registers(body, frame.rows, row) if frame.rows else 1
         for number in range(TILE_REGISTERS):

@@ -28,7 +28,7 @@ from minicc.tpu.liveness import live, successors
 from minicc.tpu.machine import TPUSpec
 from minicc.trace import Step
 
-SPARE = {"s": 8, "v": 12, "m": 5}  # registers kept free, for what the oldest instruction may still need
+SPARE = {"s": 8, "v": 16, "m": 5}  # registers kept free, for what the oldest instruction may still need
 
 
 def schedule(assembly: Assembly, spec: TPUSpec, log: list[Step] | None = None) -> Program:
