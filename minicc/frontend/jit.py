@@ -68,7 +68,8 @@ class CompiledFunction:
     """A compiled function: call it, or look at what was made of it (graph, kernels, program, ...)."""
 
     def __init__(self, traced: Traced, call: Call, compiled: Compiled, take: Callable[..., Call]) -> None:
-        self.compiled, self._traced, self._call, self._take = compiled, traced, call, take
+        self.compiled, self._traced, self._take = compiled, traced, take
+        self._key, self._kind = call.key, _described(call)  # and not the call, which holds on to its data
 
     @property
     def hidden(self) -> tuple[Tensor, ...]:
@@ -77,9 +78,9 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self._take(args, kwargs)
-        if call.key != self._call.key:
+        if call.key != self._key:
             raise ShapeError("call", "these are not the arguments it was compiled for", got=_described(call),
-                             need=_described(self._call), at=user_line(),
+                             need=self._kind, at=user_line(),
                              hint="jit compiles for each kind of argument")
         return self.run(call)
 
@@ -98,7 +99,7 @@ class CompiledFunction:
         return getattr(self.compiled, name)
 
     def __repr__(self) -> str:
-        return f"CompiledFunction({self._traced.graph.name} for {_described(self._call)})"
+        return f"CompiledFunction({self._traced.graph.name} for {self._kind})"
 
 
 class Jit:

@@ -1,7 +1,7 @@
 """A multi-layer perceptron for the handwritten digits: the smallest network that reads.
 
     params = init()                    {"hidden": {"w": f32[64,128], "b": f32[128]}, "out": {...}}
-    ...}} logits(params, images)               f32[n,64] -> f32[n,10], the largest is the answer
+    logits(params, images)             f32[n,64] -> f32[n,10], the largest is the answer
 
 Goes in: pictures of 64 numbers. Comes out: a score for each of ten digits. A user would write the same file;
 Goodfellow, Bengio and Courville's "Deep Learning", chapter 6, explains it. Read next: nn.py, then
