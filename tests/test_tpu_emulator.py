@@ -67,7 +67,7 @@ def test_a_copy_takes_its_start_up_and_its_bytes_in_order():
 
 
 def test_the_cycles_of_the_add_are_those_of_a_count_by_hand():
-    # both copies in 401, wait again and go on at 402; load, vadd, store at 402, 404, 406; copy out at 407 takes 393
+    # both copies are in at 401; load, add and store issue at 402, 404, 406; the copy out, at 407, takes 393
     result = run_text(text("add1000"))[1]
     assert result.cycles == 407 + 393 + 2
     assert result.dma_waits == {"xb": 391, "yb": 7, "zb": 392}
@@ -96,8 +96,9 @@ def test_an_early_read_stalls_and_the_stall_is_charged():
 
 
 def test_all_slots_of_a_bundle_read_before_any_of_them_writes():
-    swap = ("{ smov s0, 3 ;; smov s1, 8 }", "{ smov s0, s1 ;; smov s1, s0 }", "{ vsplat v0, s0 ;; vsplat v1, s1 }",
-            "{ vst [yb], v0 ;; vmov v0, v1 }", "{ vst [yb], v0 rows=1 }")
+    swap = ("{ smov s0, 3 ;; smov s1, 8 }", "{ smov s0, s1 ;; smov s1, s0 }",
+            "{ vsplat v0, s0 ;; vsplat v1, s1 }", "{ vst [yb], v0 ;; vmov v0, v1 }",
+            "{ vst [yb], v0 rows=1 }")
     result = run_text(with_header(*swap, *COPY_OUT))[1].outputs["y"].view(np.int32)
     assert result[0, 0] == 3 and result[1, 0] == 8
 
@@ -142,7 +143,7 @@ def test_bf16_products_are_those_of_rounded_operands():
     body = ("{ vld v0, [xb] }", "{ vpack.bf16 v3, v0, v0 }", "{ vmatmul.bf16.mxu0 v3 swap }",
             "{ vpop.mrf.mxu0 v4 }", "{ vpop.mrf.mxu0 v5 }", "{ vst [yb], v5 }")
     given, result = run_text(with_header(*COPY_IN, *weights, *body, *COPY_OUT))
-    expected = (given["x"] * np.repeat(np.arange(1, 9), 16)).sum(axis=1)  # row r of the weights is 1 + r // 16
+    expected = (given["x"] * np.repeat(np.arange(1, 9), 16)).sum(axis=1)  # row r of w is 1 + r // 16
     assert np.allclose(result.outputs["y"], expected[:, None], atol=128 * 8 * 2**-8)
 
 

@@ -60,4 +60,5 @@ def test_loops_are_marked_by_header_body_and_exit():
 
 def test_provenance_is_printed_behind_a_bundle():
     bundle = Bundle((Instr("shalt", locs=(Loc("train.py", 12), Loc("train.py", 13))),))
-    assert str(Program("p", V5E, (), (), (bundle,))).endswith("0x0   : { shalt }  # train.py:12, train.py:13\n")
+    printed = str(Program("p", V5E, (), (), (bundle,)))
+    assert printed.endswith("0x0   : { shalt }  # train.py:12, train.py:13\n")

@@ -59,7 +59,8 @@ def test_integers_wrap_and_shifts_beyond_the_word_give_zero():
     assert ALU["vshra.s32"](splat(-16), splat(2)).data[0, 0] == -4
 
 
-@pytest.mark.parametrize("given, expected", [(2.9, 2), (-2.9, -2), (1e20, 2**31 - 1), (-1e20, -2**31), (np.nan, 0)])
+@pytest.mark.parametrize("given, expected", [
+    (2.9, 2), (-2.9, -2), (1e20, 2**31 - 1), (-1e20, -2**31), (np.nan, 0)])
 def test_conversion_to_integers_goes_towards_zero_and_saturates(given: float, expected: int):
     assert ALU["vcvt.f32.s32"](splat(float(given))).data[0, 0] == expected
 
@@ -91,7 +92,7 @@ def test_a_lane_by_lane_op_is_garbage_where_an_operand_is():
 def test_a_select_is_known_where_the_side_it_takes_is():
     assert select(rectangle(8, 64), HALF, splat(0.0)).known == ALL_KNOWN
     assert select(rectangle(8, 65), HALF, splat(0.0)).known != ALL_KNOWN
-    assert select(Lanes(rectangle(8, 64).data, HALF.known), X, X).known == HALF.known  # the mask itself is garbage
+    assert select(Lanes(rectangle(8, 64).data, HALF.known), X, X).known == HALF.known  # a mask of garbage
 
 
 def test_a_total_is_in_all_lanes_of_its_row():
@@ -135,13 +136,14 @@ def test_unpacking_gives_both_halves_back_with_their_garbage():
 
 
 def test_masks_count_rows_and_columns_or_lanes_in_a_line():
-    assert rectangle(2, 3).data.sum() == 6 and rectangle(-1, 3).data.sum() == 0 and rectangle(99, 999).data.all()
+    assert rectangle(2, 3).data.sum() == 6 and rectangle(9, 999).data.all()
+    assert not rectangle(-1, 3).data.any()
     assert np.array_equal(ALU["vcmask.linear"](130).data[1, :3], [True, True, False])
 
 
 @pytest.mark.parametrize("op", sorted(set(ALU) & {"vadd.f32", "vsel", "vmnot", "vrot.slane"}))
 def test_no_op_changes_its_operands(op: str):
     before = X.data.copy()
-    operands = {"vsel": (rectangle(1, 1), X, Y), "vmnot": (rectangle(1, 1),), "vrot.slane": (X, 1)}.get(op, (X, Y))
-    ALU[op](*operands)
+    others = {"vsel": (rectangle(1, 1), X, Y), "vmnot": (rectangle(1, 1),), "vrot.slane": (X, 1)}
+    ALU[op](*others.get(op, (X, Y)))
     assert np.array_equal(X.data, before) and rectangle(1, 1).data.sum() == 1

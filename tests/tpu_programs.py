@@ -57,6 +57,6 @@ def with_header(*bundles: str) -> str:
         "vmem xb: f32 rows=8 base=0x0", "vmem yb: f32 rows=16 base=0x8", "semaphore sem: 1", *bundles))
 
 
-COPY_IN = ("{ dma.hbm_to_vmem [xb], [x], [sem] shape=(8, 128) strides=(128, 1) panel=8 }", "{ dma.done.wait [sem] }")
-COPY_OUT = ("{ dma.vmem_to_hbm [y], [yb], [sem] shape=(8, 128) strides=(128, 1) panel=8 }", "{ dma.done.wait [sem] }",
-            "{ shalt }")
+WAIT = "{ dma.done.wait [sem] }"
+COPY_IN = ("{ dma.hbm_to_vmem [xb], [x], [sem] shape=(8, 128) strides=(128, 1) panel=8 }", WAIT)
+COPY_OUT = ("{ dma.vmem_to_hbm [y], [yb], [sem] shape=(8, 128) strides=(128, 1) panel=8 }", WAIT, "{ shalt }")

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from minicc.errors import MachineFault
-from minicc.tpu.isa import COMPARISONS, Address, Instr, Program, Reg, VmemBuffer
+from minicc.tpu.isa import COMPARISONS, Address, Instr, Operand, Program, Reg, VmemBuffer
 from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.memory import Dma, Memory
 from minicc.tpu.units import Mxu, Queue
@@ -119,11 +119,12 @@ class Core:
             raise MachineFault("", f"{operand} holds no integer", got=found)
         return found
 
-    def place(self, address: Address) -> int:
-        """base + offset."""
-        return (self.value(address.base) if address.base else 0) + address.offset
+    def place(self, address: Operand) -> tuple[str, int]:
+        """The name in an address, and its base + offset."""
+        assert isinstance(address, Address)
+        return address.buffer, (self.value(address.base) if address.base else 0) + address.offset
 
-    def lanes(self, operand: object) -> Lanes:
+    def lanes(self, operand: Operand) -> Lanes:
         """A vector or mask register, or a number in every lane."""
         found = self.registers[operand] if isinstance(operand, Reg) else operand
         return found if isinstance(found, Lanes) else splat(found)  # type: ignore[arg-type]
@@ -162,17 +163,18 @@ class Core:
     # vectors
 
     def _vector(self, op: Instr) -> None:
-        kinds = op.info.srcs
-        operands = [self.value(src) if kind == "s" else self.registers[src] if isinstance(src, Reg)
-                    else src if kind == "n" else splat(src)  # type: ignore[arg-type]
-                    for kind, src in zip(kinds, op.srcs, strict=True)]
+        operands = [self._operand(kind, src) for kind, src in zip(op.info.srcs, op.srcs, strict=True)]
         self.pending.append((op, ALU[op.op](*operands)))
 
+    def _operand(self, kind: str, operand: Operand) -> object:
+        if kind == "s":
+            return self.value(operand)
+        return self.registers.get(operand, operand) if kind == "n" else self.lanes(operand)  # type: ignore
+
     def _access(self, op: Instr) -> tuple[VmemBuffer, int, int, int]:
-        address = op.srcs[0]
-        assert isinstance(address, Address)
-        return (self.memory.vmem[address.buffer], self.place(address), self.value(op.attr("rows", SUBLANES)),
-                self.value(op.attr("stride", 1)))
+        name, row = self.place(op.srcs[0])
+        rows, stride = self.value(op.attr("rows", SUBLANES)), self.value(op.attr("stride", 1))
+        return self.memory.vmem[name], row, rows, stride
 
     def _load(self, op: Instr) -> None:
         self.pending.append((op, self.memory.load(*self._access(op))))
@@ -203,10 +205,8 @@ class Core:
         elif op.op.startswith("vxpose"):
             self._transpose(unit, op)
         else:
-            name = op.op.rstrip("0123456789") if op.info.queue == "xlu" else op.op
-            table = XLU if op.info.queue == "xlu" else EUP
-            amount = [self.value(src) for src in op.srcs[1:]]
-            unit.push(self.now, table[name](self.lanes(op.srcs[0]), *amount))
+            function = EUP[op.op] if unit is self.eup else XLU[op.op.rstrip("0123456789")]
+            unit.push(self.now, function(self.lanes(op.srcs[0]), *map(self.value, op.srcs[1:])))
 
     def _transpose(self, unit: Queue, op: Instr) -> None:
         if bool(op.attr("begin")) != (not unit.tile) or len(unit.tile) == LANES // SUBLANES:
@@ -219,9 +219,10 @@ class Core:
 
     def _matrix(self, unit: Mxu, op: Instr) -> None:
         lanes, packed = self.lanes(op.srcs[0]), "bf16" in op.op
-        count = self.value(op.attr("rows", SUBLANES * (2 if packed else 1)))
-        if not 1 <= count <= SUBLANES * (2 if packed else 1):
-            raise MachineFault("", "rows out of range", got=count, need="1 to 8 (bf16: 16)")
+        most = SUBLANES * (2 if packed else 1)
+        count = self.value(op.attr("rows", most))
+        if not 1 <= count <= most:
+            raise MachineFault("", "rows out of range", got=count, need=f"1 to {most}")
         require_known(lanes, -(-count // 2) if packed else count)
         rows = (packed_rows(lanes.data) if packed else lanes.data.view(np.float32))[:count]
         kind = "bf16" if packed else "f32"
@@ -232,20 +233,17 @@ class Core:
 
     # copies and semaphores
 
-    def cell(self, address: object) -> Cell:
+    def cell(self, address: Operand) -> Cell:
         """A semaphore. Raises: MachineFault if its array has no such index."""
-        assert isinstance(address, Address)
-        index = self.place(address)
-        found = self.cells.get((address.buffer, index))
-        if found is None:
-            count = sum(name == address.buffer for name, _ in self.cells)
-            raise MachineFault("", f"semaphore {address.buffer} has no index {index}", need=f"0 to {count - 1}")
-        return found
+        name, index = self.place(address)
+        if (name, index) not in self.cells:
+            last = max(i for other, i in self.cells if other == name)
+            raise MachineFault("", f"semaphore {name} has no index {index}", need=f"0 to {last}")
+        return self.cells[name, index]
 
     def _copy(self, op: Instr) -> None:
         incoming = op.op == "dma.hbm_to_vmem"
-        vmem, hbm = op.srcs[:2] if incoming else op.srcs[1::-1]
-        assert isinstance(vmem, Address) and isinstance(hbm, Address)
+        (vmem, row), (hbm, element) = map(self.place, op.srcs[:2] if incoming else op.srcs[1::-1])
         shape, strides, steps = (tuple(map(self.value, op.attr(name, (1,))))  # type: ignore[arg-type]
                                  for name in ("shape", "strides", "steps"))
         panel, lane = self.value(op.attr("panel", 1)), self.value(op.attr("lane", 0))
@@ -253,13 +251,13 @@ class Core:
             raise MachineFault("", "bad extents of a DMA", got=f"shape={shape} lane={lane}",
                                need="extents from 0 on, a lane below 128")
         memory, cell = self.memory, self.cell(op.srcs[2])
-        dma = Dma(op, self.pc, incoming, memory.vmem[vmem.buffer], self.place(vmem),
-                  memory.hbm[hbm.buffer].buffer, self.place(hbm), shape, strides, steps, panel, lane)
+        dma = Dma(op, self.pc, incoming, memory.vmem[vmem], row, memory.hbm[hbm].buffer, element,
+                  shape, strides, steps, panel, lane)
         done = memory.start(dma, self.now)
-        self.copies.append(Event("dma", f"{hbm.buffer} {vmem.buffer}", self.now, done))
+        self.copies.append(Event("dma", " -> ".join(dma.ends), self.now, done))
         cell.starts += 1
         cell.owned.append(dma)
-        heapq.heappush(cell.done, (done, vmem.buffer))
+        heapq.heappush(cell.done, (done, vmem))
 
     def _signal(self, op: Instr) -> None:
         cell, count = self.cell(op.srcs[0]), self.value(op.srcs[1])
@@ -268,7 +266,7 @@ class Core:
             heapq.heappush(cell.done, (self.now + 1, ""))
 
     def wait_time(self, op: Instr) -> tuple[int, str]:
-        """When the semaphore counts 1, and the buffer whose copy makes it so. Raises: MachineFault if never."""
+        """When the semaphore counts 1, and the buffer whose copy makes it. Raises: MachineFault if never."""
         cell = self.cell(op.srcs[0])
         if not cell.done:
             graph = self._wait_graph(op)
@@ -285,16 +283,13 @@ class Core:
 
     def _wait_graph(self, op: Instr) -> str:
         """Who waits for what, and who could have signalled it."""
-        semaphore = op.srcs[0]
-        assert isinstance(semaphore, Address)
-        index = self.place(semaphore)
-        cell = self.cells[semaphore.buffer, index]
-        lines = [f"    the core waits for [{semaphore.buffer} + {index:#x}]: "
+        semaphore, index = self.place(op.srcs[0])
+        cell = self.cells[semaphore, index]
+        lines = [f"the core waits for [{semaphore} + {index:#x}]: "
                  f"{cell.starts} started, {cell.waits} waited for"]
-        for pc, bundle in enumerate(self.program.bundles):
-            lines += [f"    [{semaphore.buffer}] is signalled at pc {pc:#x}: {other}" for other in bundle.ops
-                      if other.info.memory in ("dma", "signal") and semaphore.buffer in
-                      (src.buffer for src in other.srcs if isinstance(src, Address))]
-        lines += [f"    [{name} + {i:#x}] counts {len(other.done)}, for nobody"
+        lines += [f"[{semaphore}] is signalled at pc {pc:#x}: {other}"
+                  for pc, bundle in enumerate(self.program.bundles) for other in bundle.ops
+                  if other.info.memory in ("dma", "signal") and f"[{semaphore} " in str(other)]
+        lines += [f"[{name} + {i:#x}] counts {len(other.done)}, for nobody"
                   for (name, i), other in self.cells.items() if other.done]
-        return "\n".join(lines[:12]) + "\n "
+        return "\n".join(f"    {line}" for line in lines[:12]) + "\n "

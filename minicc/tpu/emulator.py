@@ -34,7 +34,8 @@ from minicc.tpu.units import Mxu, Queue, busy_before
 from minicc.tpu.verify import verify
 from minicc.trace import Event
 
-_ORDER = ("pop", "", "write", "push", "weights")  # within a bundle; registers change after all of them
+# Within a bundle: what reads before what writes. Registers change after all of them.
+_ORDER = ("scalar", "load", "vector", "misc", "store", "eup", "xlu", "mxu")
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,12 @@ class _Decoded:
 
 
 def _decode(ops: tuple[Instr, ...]) -> _Decoded:
-    def rank(op: Instr) -> int:
-        return _ORDER.index("write" if op.info.memory == "write" else op.info.port)
-    in_order = tuple(sorted(ops, key=rank))
+    in_order = tuple(sorted(ops, key=lambda op: -1 if op.info.port == "pop" else _ORDER.index(op.info.slot)))
+    waits = [op for op in ops if op.info.memory == "wait"]
     vector = any(op.info.slot not in ("scalar", "misc") for op in ops)
     return _Decoded(in_order, tuple({reg: None for op in ops for reg in op.reads()}),
                     tuple(op for op in in_order if op.info.queue),
-                    next((op for op in ops if op.op == "dma.done.wait"), None), "vector" if vector else "scalar")
+                    waits[0] if waits else None, "vector" if vector else "scalar")
 
 
 class _Clock:
@@ -236,8 +236,8 @@ def run(
     """Run a program on its machine.
 
     exposed: fault on a register read before its latency has passed, instead of stalling. checks: races and
-    uninitialised reads (bounds and deadlocks are always checked). trace: record events. virtual: allow registers
-    beyond the machine's. overlap_weights: whether MXU weights load while the array works.
+    uninitialised reads (bounds and deadlocks are always checked). trace: record events. virtual: allow
+    registers beyond the machine's. overlap_weights: whether MXU weights load while the array works.
     Raises: CompileError before the run, MachineFault during it.
     """
     verify(program, virtual)

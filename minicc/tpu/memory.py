@@ -2,7 +2,7 @@
 
     memory = Memory(program, inputs)
     memory.load(buffer, row, rows=8, stride=1)    ->  Lanes, with a bit per lane: was it ever written
-    memory.start(dma, now)                            from here until its wait, the copy owns both of its sides
+    memory.start(dma, now)                            from here until its wait, the copy owns both sides
 
 Ownership is independent of timing: even a copy that would have landed long ago must be waited for. Only
 when as many waits as starts have been consumed on a semaphore are its copies known to be done, for their
@@ -29,7 +29,7 @@ from numpy.lib.stride_tricks import as_strided
 from minicc.errors import CompileError, DtypeError, MachineFault, ShapeError
 from minicc.tpu.isa import HbmBuffer, Instr, Program, VmemBuffer
 from minicc.tpu.machine import LANES, SUBLANES
-from minicc.tpu.vector import Lanes, to_bits, to_flags
+from minicc.tpu.vector import Lanes, to_bits
 
 POISON = 0x7FC0DEAD  # a NaN that one recognises in a dump
 BITS = LANES // 8  # bytes of initialised-bits per row
@@ -101,13 +101,17 @@ class Dma:
         return any(max(a.lo, b.lo) < min(a.hi, b.hi) and np.intersect1d(a.rows, b.rows).size
                    for a in self.spans for b in other.spans)
 
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The names of its source and its destination."""
+        return (self.hbm.name, self.vmem.name) if self.incoming else (self.vmem.name, self.hbm.name)
+
     def __str__(self) -> str:
-        sides = (self.hbm.name, self.vmem.name) if self.incoming else (self.vmem.name, self.hbm.name)
-        return f"the copy {sides[0]} -> {sides[1]} started at pc {self.pc:#x}"
+        return f"the copy {' -> '.join(self.ends)} started at pc {self.pc:#x}"
 
 
 class HbmArray:
-    """An array in HBM as flat 32-bit words, with what is known and in flight of each (None: no copy writes it)."""
+    """An array in HBM as flat 32-bit words, with what is known of each, and in flight (if ever written)."""
 
     def __init__(self, buffer: HbmBuffer, given: np.ndarray | None, written: bool) -> None:
         size = math.prod(buffer.shape)
@@ -203,7 +207,7 @@ class Memory:
         self._known[part] = np.frombuffer(raw, np.uint8).reshape(rows, BITS)
 
     def start(self, dma: Dma, now: int) -> int:
-        """Begin a copy: check it, claim both sides, move the values. Returns: the cycle in which it is done."""
+        """Begin a copy: check it, claim both sides, move the values. Returns: the cycle when it is done."""
         array = self.hbm[dma.hbm.name]
         if dma.spans:
             self._check_bounds(dma, array)
@@ -277,11 +281,11 @@ class Memory:
             known[...] = True
 
     def _garbage(self, dma: Dma, span: Span, mask: np.ndarray) -> None:
-        bad = (self._known[span.rows] & mask) != mask
-        row = int(span.rows[bad.any(axis=-1)][0])
-        flags = to_flags(int.from_bytes(((~self._known[row]) & mask).tobytes(), "little"))[0]
+        row = int(span.rows[((self._known[span.rows] & mask) != mask).any(axis=-1)][0])
+        known = int.from_bytes(self._known[row].tobytes(), "little")
+        lane = next(lane for lane in range(span.lo, span.hi) if not known >> lane & 1)
         raise MachineFault("", f"uninitialised read of VMEM buffer {dma.vmem.name}",
-                           got=f"garbage in row {row - dma.vmem.base_row}, lane {int(flags.argmax())}",
+                           got=f"garbage in row {row - dma.vmem.base_row}, lane {lane}",
                            need="every element written before it is copied out")
 
     def outputs(self) -> dict[str, np.ndarray]:
@@ -292,7 +296,7 @@ class Memory:
                 continue
             if self.checks and array.known is not None and not array.known.all():
                 missing = int((~array.known).sum())
-                raise MachineFault("halt", f"output {name} is incomplete", need="a copy out for every element",
+                raise MachineFault("halt", f"output {name} is incomplete",
                                    got=f"{missing} of {array.known.size} elements never written")
             values = array.words.view(_TYPES[array.buffer.dtype]).reshape(array.buffer.shape)
             found[name] = values != 0 if array.buffer.dtype == "bool" else values
@@ -300,17 +304,17 @@ class Memory:
 
 
 def _race(owner: Dma, verb: str, where: str) -> MachineFault:
-    return MachineFault("", f"race: {where} is {verb} while a DMA owns it", got=str(owner), at=owner.instr.locs,
+    return MachineFault("", f"race: {where} is {verb} while a DMA owns it", got=str(owner),
                         need=f"as many waits as starts on {owner.instr.srcs[2]} before this",
-                        hint="a dma.done.wait between the two")
+                        at=owner.instr.locs, hint="a dma.done.wait between the two")
 
 
 def _inputs(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The given arrays as the program's buffers want them, each a private copy."""
     wanted = {b.name: b for b in program.hbm if b.role == "input"}
     if wanted.keys() != inputs.keys():
-        raise CompileError("tpu run", "the inputs do not match the program's", got=", ".join(inputs) or "none",
-                           need=", ".join(wanted) or "none")
+        raise CompileError("tpu run", "the inputs do not match the program's",
+                           got=", ".join(inputs) or "none", need=", ".join(wanted) or "none")
     for buffer in program.hbm:
         if buffer.dtype not in _TYPES:
             raise DtypeError("tpu run", f"HBM buffer {buffer.name} has an unknown dtype", got=buffer.dtype,

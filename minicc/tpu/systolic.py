@@ -4,8 +4,7 @@
     weight_stationary_cycles(m, k, n, 4, 4)      ->  the same number, as a formula
 
 Weight stationary (a TPU's MXU): R x C cells hold w; a row of x enters skewed, x[m, r] into array row r one
-cycle after x[m, r - 1]; partial sums fall down the columns, and column c leaves one cycle after column c -
-1.
+cycle after x[m, r - 1]; partial sums fall down the columns, and each column leaves a cycle after the last.
 
     cycle    0          1          2
     row 0    x[0,0] ->  x[1,0] ->  x[2,0] ->       one fold: R cycles to load w, then M rows that

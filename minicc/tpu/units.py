@@ -37,8 +37,8 @@ class Result(NamedTuple):
 
 
 def _empty(name: str) -> MachineFault:
-    return MachineFault("", "deadlock: a pop of an empty queue waits forever", got=f"no push to {name} before it",
-                        need="one pop per result")
+    return MachineFault("", "deadlock: a pop of an empty queue waits forever",
+                        got=f"no push to {name} before it", need="one pop per result")
 
 
 class Queue:
@@ -111,18 +111,18 @@ class Mxu:
         held = sum(map(len, self.shadow))
         if held >= side or (held and kind != self.shadow_kind):
             raise MachineFault("", f"{self.name}: the shadow weights are complete, or of another kind",
-                               got=f"{held} rows of {self.shadow_kind}", need="a vmatmul with swap before this")
+                               got=f"{held} rows of {self.shadow_kind}", need="a vmatmul with swap before")
         self.shadow.append(rows)
         self.shadow_kind = kind
         self.weights_free_at = now + len(rows) * self._passes(kind)
 
     def push_rows(self, now: int, rows: np.ndarray, kind: str, swap: bool) -> None:
-        """1 to 8 rows (bf16: 16) meet the active weights; `swap` makes the shadow active first, at no cost."""
+        """1 to 8 rows (bf16: 16) meet the active weights; `swap` makes the shadow active first, for free."""
         if swap:
             self._swap()
         if self.batch is None or self.active_kind.split(".")[0] != kind:
-            raise MachineFault("", f"{self.name}: no active weights of this kind", got=self.active_kind or "none",
-                               need=f"{kind} weights pushed, and swap on the first vmatmul")
+            raise MachineFault("", f"{self.name}: no active weights of this kind",
+                               got=self.active_kind or "none", need=f"{kind} weights, made active by swap")
         if self.batch.product is not None:  # what was popped is fixed; the next rows are a new product
             self.batch = _Batch(self.batch.weights)
         cycles, first = len(rows) * self._passes(kind), sum(map(len, self.batch.blocks))

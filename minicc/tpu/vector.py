@@ -193,8 +193,11 @@ EUP: dict[str, Callable[..., Lanes]] = {
 
 
 def _across(reduce: Callable, dtype: type) -> Callable[..., Lanes]:
-    """A row's total in all its lanes. A row that begins with garbage lies behind the block, and stays garbage;
-    one that begins well and ends in garbage lacks a mask."""
+    """A row's total in all its lanes.
+
+    A row that begins with garbage lies behind the block, and stays garbage; one that begins well and ends in
+    garbage lacks a mask, and faults.
+    """
     def apply(a: Lanes) -> Lanes:
         known = a.known
         for sublane in range(SUBLANES) if known != ALL_KNOWN else ():
@@ -210,7 +213,7 @@ def _across(reduce: Callable, dtype: type) -> Callable[..., Lanes]:
 _REDUCE = {"add": np.add.reduce, "max": np.maximum.reduce, "min": np.minimum.reduce}
 
 XLU: dict[str, Callable[..., Lanes]] = {
-    **{f"v{name}.xlane.{t}.xlu": _across(f, DTYPES[t]) for name, f in _REDUCE.items() for t in ("f32", "s32")},
+    **{f"v{op}.xlane.{t}.xlu": _across(f, DTYPES[t]) for op, f in _REDUCE.items() for t in ("f32", "s32")},
     "vrot.lane.xlu": lambda a, n: move(a, lambda x: np.roll(x, n, axis=1)),
     "vbcast.lane.xlu": lambda a, n: move(a, lambda x: np.repeat(x[:, n % LANES, None], LANES, axis=1)),
 }
