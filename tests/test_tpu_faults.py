@@ -135,6 +135,8 @@ def test_a_program_without_end_is_named():
     ("{ dma.done.wait [sem + s9 + 0x4] }", "semaphore sem has no index 5"),
     ("{ vmatmul.mxu0 v9 rows=s9 swap }", "swap of incomplete weights"),
     ("{ vld v0, [xb + s9 - 0x2] }", "rows -1 to 6"),
+    ("{ vst [yb], v9 stride=0 }", "bad rows or stride"),
+    ("{ smov s1, 9 }\n{ vld v0, [yb] rows=s1 }", "bad rows or stride"),
     ("{ vxpose.xlu0 v9 }", "vxpose wants begin"),
     ("{ dma.hbm_to_vmem [yb], [x], [sem] shape=(8, 128) strides=(128, 1) steps=(0) panel=8 }",
      "writes a row of yb twice"),

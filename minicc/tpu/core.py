@@ -174,6 +174,9 @@ class Core:
     def _access(self, op: Instr) -> tuple[VmemBuffer, int, int, int]:
         name, row = self.place(op.srcs[0])
         rows, stride = self.value(op.attr("rows", SUBLANES)), self.value(op.attr("stride", 1))
+        if not 0 <= rows <= SUBLANES or (stride == 0 and rows > 1 and op.info.memory == "write"):
+            raise MachineFault("", "bad rows or stride", got=f"rows={rows} stride={stride}",
+                               need="0 to 8 rows; a store's at least 1 apart")
         return self.memory.vmem[name], row, rows, stride
 
     def _load(self, op: Instr) -> None:
@@ -237,8 +240,8 @@ class Core:
         """A semaphore. Raises: MachineFault if its array has no such index."""
         name, index = self.place(address)
         if (name, index) not in self.cells:
-            last = max(i for other, i in self.cells if other == name)
-            raise MachineFault("", f"semaphore {name} has no index {index}", need=f"0 to {last}")
+            count = next(s.count for s in self.program.semaphores if s.name == name)
+            raise MachineFault("", f"semaphore {name} has no index {index}", need=f"0 to {count - 1}")
         return self.cells[name, index]
 
     def _copy(self, op: Instr) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from minicc.errors import CompileError, DtypeError, MachineFault, ShapeError
-from minicc.tpu.isa import HbmBuffer, Instr, Program, VmemBuffer
+from minicc.tpu.isa import Address, HbmBuffer, Instr, Program, VmemBuffer
 from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.vector import Lanes, to_bits
 
@@ -141,8 +141,8 @@ class Memory:
 
     def __init__(self, program: Program, inputs: dict[str, np.ndarray], checks: bool = True) -> None:
         rows = max((b.base_row + b.rows for b in program.vmem), default=0)
-        written = {op.srcs[0].buffer for bundle in program.bundles for op in bundle.ops  # type: ignore[union-attr]
-                   if op.op == "dma.vmem_to_hbm"}
+        written = {op.srcs[0].buffer for bundle in program.bundles for op in bundle.ops
+                   if op.op == "dma.vmem_to_hbm" and isinstance(op.srcs[0], Address)}
         self.machine, self.checks = program.machine, checks
         self.vmem = {b.name: b for b in program.vmem}
         self.words = np.full((rows, LANES), POISON, np.uint32)

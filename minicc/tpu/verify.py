@@ -46,6 +46,11 @@ _NEEDS = {
 }
 
 
+_FLAG, _LIST = "no value", "a list in parentheses of scalar registers or integers"
+_ATTRS = dict.fromkeys(("begin", "end", "swap", "unless"), _FLAG)
+_ATTRS |= dict.fromkeys(("shape", "strides", "steps"), _LIST)  # the others: one number
+
+
 def _fits(kind: str, value: object, op: str, names: dict[str, str]) -> bool:
     match kind, value:
         case ("s" | "v" | "m", Reg(kind=register)):
@@ -75,10 +80,21 @@ def _operands(instr: Instr, names: dict[str, str]) -> Iterator[tuple[str, object
     for number, (kind, source) in enumerate(zip(kinds, instr.srcs, strict=False), 1):
         if not _fits(kind.rstrip("?"), source, instr.op, names):
             yield f"source {number} does not fit", source, _NEEDS[kind.rstrip("?")]
-    for name, value in instr.attrs:
+    for name, attr in instr.attrs:
         if name not in info.attrs:
-            yield f"unknown attribute {name}", value, " or ".join(info.attrs) or "none"
+            yield f"unknown attribute {name}", attr, " or ".join(info.attrs) or "none"
+        elif not _attr_fits(name, attr):
+            yield f"attribute {name} does not fit", attr, _ATTRS.get(name, _NEEDS["s"])
     yield from _ranges(instr)
+
+
+def _attr_fits(name: str, value: object) -> bool:
+    wanted = _ATTRS.get(name)
+    if wanted == _FLAG:
+        return value is True
+    if wanted == _LIST:
+        return type(value) is tuple and all(_fits("s", item, "", {}) for item in value)
+    return value is not True and _fits("s", value, "", {})
 
 
 def _ranges(instr: Instr) -> Iterator[tuple[str, object, object]]:
