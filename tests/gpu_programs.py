@@ -6,21 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 
+from minicc.devices import find
 from minicc.errors import Loc
 from minicc.graph.evaluate import evaluate
 from minicc.graph.infer import build, constant
 from minicc.graph.ir import BOOL, F32, I32, Builder, DType, Graph, Type, Value
-from minicc.kernel.cost import Target
 from minicc.kernel.evaluate import allocate
 from minicc.kernel.fuse import fuse
 from minicc.kernel.ir import Module
 from minicc.kernel.tile import tile
 
-TARGET = Target(
-    name="gpu", fast_bytes=40 * 2**30, slow_bytes=40 * 2**30, rows=16, lanes=16, largest_block=0,
-    max_block_axes=2, keeps_temps=False, reduces_after_dot=False, bytes_per_cycle=1100, latency_cycles=0,
-    launch_cycles=7000, dot_flops_per_cycle=13824, vector_ops_per_cycle=6912,
-)
+TARGET = find("gpu:a100").target
 
 
 class Sketch:

@@ -58,7 +58,13 @@ CALLS: dict[str, Any] = {
     "broadcast": np.broadcast_to, "contiguous": np.ascontiguousarray, "strided": strided, "select": select,
     "store": store, "f32": np.float32, "i32": np.int32, "bool_": np.bool_, "inf": np.inf, "nan": np.nan,
 }
-RESERVED = {*CALLS, "buffers", "range", "min"}
+# words of Python's and of CUDA's that a name must not take over
+RESERVED = {
+    *CALLS,
+    *re.split(r"\s+", """buffers range min max auto bool case char const copysignf default do double else enum
+    expf extern fabsf float if inline int long logf namespace new operator private rsqrtf short signed sizeof
+    sqrtf static struct switch tanhf template this threadIdx blockIdx true false union unsigned void volatile"""),
+}
 
 
 def safe_name(name: str, taken: Collection[str] = ()) -> str:

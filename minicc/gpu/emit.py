@@ -24,6 +24,7 @@ import numpy as np
 
 from minicc.gpu.calls import CALLS, python_name, safe_name
 from minicc.gpu.frame import INDENT, Array, Frame, Home, dtype_text, looped
+from minicc.gpu.whole import blocks_under
 from minicc.kernel.ir import Axis, AxisKind, Block, Guard, Kernel, Statement
 
 LEAVES = ("load", "constant")
@@ -41,7 +42,7 @@ class Emitter(Frame):
 
     def plan_homes(self, statements: Sequence[Statement]) -> None:
         """Decide the home of every value that these statements compute."""
-        blocks = Kernel("", (), (), (), (), tuple(statements)).blocks()
+        blocks = blocks_under(statement.value for statement in statements)
         self.values, self.plan = {}, {}
         self.uses = Counter(arg for block in blocks for arg in block.args)
         self.uses.update(statement.value for statement in statements)

@@ -3,18 +3,24 @@
     program.run(buffers)        vector mode: numpy over many blocks at once; fast
     program.run_lane(buffers)   lane mode: every thread of the SIMT lowering, counted and checked; one report a kernel
 
-Goes in: a Module of tiled kernels. Comes out: a GPUProgram, which prints as CUDA C. Both runs fill the
-outputs into the buffers they are given. Read next: vector.py and lower.py.
+Goes in: a Module of tiled kernels. Comes out: a GPUProgram, which prints as CUDA C. Both runs fill the outputs into the
+buffers they are given. Read next: vector.py and lower.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from minicc.gpu.cuda import cuda_text
+from minicc.gpu.ir import SimtKernel
+from minicc.gpu.lower import lower
 from minicc.gpu.machine import GPUSpec
+from minicc.gpu.simt import run_lane
+from minicc.gpu.traffic import LaneReport
 from minicc.gpu.vector import VectorKernel, vector_kernel
 from minicc.kernel.ir import Module
 from minicc.trace import Step
@@ -28,12 +34,22 @@ class GPUProgram:
     spec: GPUSpec
     vector: tuple[VectorKernel, ...]
 
+    @cached_property
+    def simt(self) -> tuple[SimtKernel, ...]:
+        """The SIMT kernels; lowered when first asked for, since vector mode does not need them."""
+        return tuple(lower(kernel, self.spec) for kernel in self.module.kernels)
+
     def run(self, buffers: MutableMapping[str, np.ndarray]) -> None:
         """Run every kernel in vector mode. buffers: the inputs by name; temporaries and outputs are added."""
         self._allocate(buffers)
         with np.errstate(all="ignore"):
             for kernel in self.vector:
                 kernel.function(buffers)
+
+    def run_lane(self, buffers: MutableMapping[str, np.ndarray]) -> list[LaneReport]:
+        """Run every kernel thread by thread. Raises: MachineFault for a race or an uninitialised read."""
+        self._allocate(buffers)
+        return [run_lane(kernel, buffers, self.spec) for kernel in self.simt]
 
     def _allocate(self, buffers: MutableMapping[str, np.ndarray]) -> None:
         for kernel in self.module.kernels:
@@ -46,7 +62,7 @@ class GPUProgram:
         return "\n\n".join(kernel.source for kernel in self.vector)
 
     def __str__(self) -> str:
-        return self.source
+        return "\n".join(cuda_text(kernel) for kernel in self.simt)
 
 
 def lower_gpu(module: Module, spec: GPUSpec, *, log: list[Step] | None = None) -> GPUProgram:

@@ -83,6 +83,11 @@ def axes_of(block: Block, args: Iterable[Block], names: tuple[str, ...]) -> tupl
     return tuple(name for name in names if name in varied)
 
 
+def blocks_under(roots: Iterable[Block]) -> tuple[Block, ...]:
+    """Every block that these need, themselves too, arguments before users."""
+    return Kernel("", (), (), (), (), tuple(Statement(Guard.ALWAYS, "", root) for root in roots)).blocks()
+
+
 def reduced_axes(block: Block) -> tuple[str, ...]:
     """The axes that a dot or a reduce sums away; none for any other op."""
     match block.op:

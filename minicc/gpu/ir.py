@@ -1,0 +1,209 @@
+"""SIMT kernels: what each thread of a grid of thread blocks does, as structured statements.
+
+    Let n = blockIdx.x * 256 + threadIdx.x
+    If n < 1000:
+        Load x1 = x[n]
+        Let t1 = maximum(x1, 0.0)
+        Store y[n] = t1
+
+In memory: a SimtKernel holds Statements, and those hold Exprs. A register is assigned by Let, and again by
+Set; global and shared memory are read and written by Load and Store only, one element per thread, so that
+every access can be counted and checked. A masked-off thread's Load gives `fill`, its Store does nothing.
+Loops have fixed bounds. Invariants: a name is one register, of one dtype; barriers are reached by all
+threads of a block or by none.
+
+PTX is this without structure (labels, predicates); Triton's IR is one level up, with a tile in place of a
+thread. Read next: lower.py makes these, cuda.py prints them, simt.py runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minicc.errors import Loc
+from minicc.graph.ir import BOOL, I32, DType
+
+WHERE = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y")
+
+
+@dataclass(frozen=True)
+class Expr:
+    """An expression over registers.
+
+    op: "const", "reg", one of WHERE, an elementwise op of the graph's, compare, select, convert, and for
+    indices floordiv and mod. value: the constant, the register's name, or the direction of a compare.
+    """
+
+    op: str
+    args: tuple[Expr, ...] = ()
+    dtype: DType = I32
+    value: Any = None
+
+
+def const(value: Any, dtype: DType = I32) -> Expr:
+    """A constant."""
+    return Expr("const", (), dtype, dtype.numpy.type(value).item())
+
+
+def reg(name: str, dtype: DType = I32) -> Expr:
+    """The value of a register."""
+    return Expr("reg", (), dtype, name)
+
+
+def binary(op: str, a: Expr, b: Expr) -> Expr:
+    """An op on integers, with what is known by now worked out.
+
+    >>> binary("add", const(2), const(3)).value, binary("multiply", reg("m"), const(1)).value
+    (5, 'm')
+    """
+    fold = {"add": np.add, "multiply": np.multiply, "floordiv": np.floor_divide, "mod": np.remainder}
+    if a.op == b.op == "const":
+        return const(fold[op](a.value, b.value))
+    match op, a.value if a.op == "const" else None, b.value if b.op == "const" else None:
+        case ("add", 0, _) | ("multiply", 1, _):
+            return b
+        case ("add", _, 0) | ("multiply" | "floordiv", _, 1):
+            return a
+        case ("mod", _, 1):
+            return const(0)
+    return Expr(op, (a, b))
+
+
+def less(a: Expr, b: int) -> Expr:
+    """a < b."""
+    return Expr("compare", (a, const(b)), BOOL, "lt")
+
+
+def both(*conditions: Expr | None) -> Expr | None:
+    """All of the conditions that there are; None if there are none."""
+    joined: Expr | None = None
+    for condition in conditions:
+        joined = condition if joined is None else joined if condition is None else Expr(
+            "and", (joined, condition), BOOL)
+    return joined
+
+
+@dataclass(frozen=True)
+class Let:
+    """A new register."""
+
+    name: str
+    value: Expr
+    locs: tuple[Loc, ...] = ()
+
+
+@dataclass(frozen=True)
+class Set:
+    """Another value for a register, in the threads that are active."""
+
+    name: str
+    value: Expr
+    locs: tuple[Loc, ...] = ()
+
+
+@dataclass(frozen=True)
+class Load:
+    """A new register, from global or shared memory."""
+
+    name: str
+    buffer: str
+    index: Expr
+    dtype: DType
+    mask: Expr | None = None
+    fill: float = 0.0
+    locs: tuple[Loc, ...] = ()
+
+
+@dataclass(frozen=True)
+class Store:
+    """A value into global or shared memory."""
+
+    buffer: str
+    index: Expr
+    value: Expr
+    mask: Expr | None = None
+    locs: tuple[Loc, ...] = ()
+
+
+@dataclass(frozen=True)
+class For:
+    """A loop that all threads walk together."""
+
+    name: str
+    stop: int
+    step: int
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class If:
+    """Statements for the threads where the condition holds."""
+
+    condition: Expr
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """Threads of a block wait for each other, and then see what each has written."""
+
+    locs: tuple[Loc, ...] = ()
+
+
+Statement = Let | Set | Load | Store | For | If | Barrier
+
+
+@dataclass(frozen=True)
+class Param:
+    """An array in global memory. buffer: its name in the module."""
+
+    name: str
+    buffer: str
+    dtype: DType
+    elements: int
+    written: bool = False
+
+
+@dataclass(frozen=True)
+class Shared:
+    """An array in the shared memory of each thread block."""
+
+    name: str
+    dtype: DType
+    elements: int
+
+
+@dataclass(frozen=True)
+class SimtKernel:
+    """A grid of (x, y, z) blocks of (x, y) threads, and what each thread does."""
+
+    name: str
+    params: tuple[Param, ...]
+    shared: tuple[Shared, ...]
+    grid: tuple[int, int, int]
+    threads: tuple[int, int]
+    body: tuple[Statement, ...]
+
+    @property
+    def blocks(self) -> int:
+        """Thread blocks in the grid."""
+        x, y, z = self.grid
+        return x * y * z
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of one block."""
+        return sum(array.elements * array.dtype.itemsize for array in self.shared)
+
+    def statements(self) -> Iterator[Statement]:
+        """Every statement, in the order of the text."""
+        stack = list(reversed(self.body))
+        while stack:
+            statement = stack.pop()
+            yield statement
+            if isinstance(statement, For | If):
+                stack.extend(reversed(statement.body))
