@@ -45,6 +45,7 @@ def op(name: str, *args: Block | float | int, dtype: DType | None = None, **attr
     blocks = tuple(arg if isinstance(arg, Block) else constant(arg) for arg in args)
     gone = (*attrs.get("axes", ()), *attrs.get("contract", ()))
     left = dict.fromkeys(axis for block in blocks for axis in block.axes if axis not in gone)
+    attrs |= {"dtype": dtype} if name == "convert" else {}
     given = attrs["index"].axes if name == "iota" else tuple(left)
     return Block(name, blocks, attrs, dtype or blocks[-1].dtype, given, HERE)
 
