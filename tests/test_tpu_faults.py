@@ -89,6 +89,7 @@ def test_garbage_does_not_leave_the_chip():
 
 def test_an_unwritten_register_an_unwritten_array_and_an_incomplete_output_are_named():
     named(fault_of(with_header("{ smov s0, s5 }")), "smov s0, s5", "s5 was never written")
+    named(fault_of(with_header("{ dma.done.wait [sem + s5] }")), "dma.done.wait", "s5 was never written")
     named(fault_of(with_header(COPY_IN[0].replace("[x]", "[y]"))), "dma.hbm_to_vmem",
           "uninitialised read of HBM buffer y", "element (0, 0)")
     fault = fault_of(with_header("{ shalt }"))

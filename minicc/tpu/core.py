@@ -84,6 +84,7 @@ class Core:
         self.target: int | None = None
         self.halted = False
         self.copies: list[Event] = []
+        self.latencies = {op.op: op.latency(spec) for bundle in program.bundles for op in bundle.ops}
         self.handlers = self._handlers()
 
     def _handlers(self) -> dict[str, Callable[[Instr], None]]:
@@ -96,17 +97,13 @@ class Core:
 
     def execute(self, op: Instr) -> None:
         """Do one instruction, all but its write to a register."""
-        if op.info.port:
-            self._queued(op)
-        else:
-            self.handlers[op.op](op)
+        self.handlers.get(op.op, self._queued)(op)
 
     def commit(self) -> None:
         """The bundle's writes to registers, and what its wait released."""
         for op, value in self.pending:
-            assert op.dst is not None
-            self.registers[op.dst] = value
-            self.ready[op.dst] = self.now + op.latency(self.spec)
+            self.registers[op.dst] = value  # type: ignore[index]  # whoever computes a value has a dst
+            self.ready[op.dst] = self.now + self.latencies[op.op]  # type: ignore[index]
         self.pending.clear()
         if self.released:
             self.memory.release(self.released)

@@ -159,6 +159,7 @@ class _Emulator:
     def _issue(self, bundle: _Decoded, now: int) -> int:
         """The cycle in which a bundle issues; the stall before it is charged."""
         core, issue, cause = self.core, now, ""
+        registers_ready = self._registers_ready(bundle)
         for op in bundle.queued:
             self.current = op
             ready = _ready(core.unit(op), op)
@@ -170,14 +171,13 @@ class _Emulator:
             if ready > issue:
                 issue, cause = ready, f"dma {buffer}"
         self.current = None
-        ready = self._registers_ready(bundle)
-        if ready > issue:
+        if registers_ready > issue:
             if self.exposed:
                 late = next(reg for reg in bundle.reads if core.ready[reg] > issue)
                 self.current = next(op for op in bundle.ops if late in op.reads())
                 raise MachineFault("", f"early read of {late}", got=f"cycle {issue}",
-                                   need=f"cycle {ready} or later", hint="more bundles before it")
-            issue, cause = ready, "register"
+                                   need=f"cycle {registers_ready} or later", hint="more bundles before it")
+            issue, cause = registers_ready, "register"
         if issue > now:
             self.clock.charge(cause, issue)
         return issue
