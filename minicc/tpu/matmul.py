@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 from minicc.errors import CompileError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 CHUNK = 8  # pushes per MXU before the first of them is popped; twice that must fit the FIFO
 WEIGHT_PUSHES = LANES // SUBLANES
+SPREAD = 2  # chunks over which the next weights are pushed: as many rows as they have themselves
 
 
 def matmul(body: Body, block: Block, home: Home, accumulate: bool) -> Home:
@@ -91,53 +93,53 @@ class _Streams:
 
     def panels(self, panels: list[At]) -> None:
         """All rows and all of k for some panels, one or more MXUs to each of them."""
-        write, step = self.body.write, self.chunk * SUBLANES
-        last = (self.groups - 1) // self.chunk * self.chunk
-        for unit in range(len(panels) * self.ways):
-            self.push_weights(0, panels, unit)
+        write, chunks = self.body.write, -(-self.groups // self.chunk)
+        self.push_weights(0, panels, range(WEIGHT_PUSHES))
+        apart = min(SPREAD, chunks)  # chunks that also bring in the next tile's weights
+        share = WEIGHT_PUSHES // apart
         for tile in range(self.tiles):
-            self.first_chunk(tile, panels, self.rows(last) if tile else [])
-            behind = partial(self.later_chunk, tile, panels)
-            write.loop(self.groups - self.chunk, self.whole_groups - self.chunk, self.chunk, SUBLANES, behind, step)
-        for number, row in enumerate(self.rows(last)):
+            for number in range(apart):
+                before = (tile, self.rows(number - 1)) if number else (tile - 1, self.rows(chunks - 1))
+                weights = range(number * share, (number + 1) * share) if tile + 1 < self.tiles else range(0)
+                self.chunk_of(tile, panels, self.rows(number), before, weights, swap=not number)
+            done = apart * self.chunk
+            write.loop(self.groups - done, self.whole_groups - done, self.chunk, SUBLANES,
+                       partial(self.later_chunk, tile, panels), done * SUBLANES)
+        for number, row in enumerate(self.rows(chunks - 1)):
             self.pop(self.tiles - 1, row, number, panels)
 
-    def rows(self, first: int) -> list[At]:
-        """The rows of a chunk, given its first group of 8."""
+    def rows(self, chunk: int) -> list[At]:
+        """The rows of a chunk, 8 at a time."""
+        first = chunk * self.chunk
         return [At(None, group * SUBLANES) for group in range(first, min(first + self.chunk, self.groups))]
 
-    def first_chunk(self, tile: int, panels: list[At], before: list[At]) -> None:
-        """Swap to this tile's weights, start on the next one's, and fetch the last results of the one before."""
-        units = len(panels) * self.ways
-        for number, row in enumerate(self.rows(0)):
-            self.push(tile, row, number, panels, swap=number < self.ways)
-            if number == self.ways - 1 and tile + 1 < self.tiles:
-                for unit in range(units):
-                    self.push_weights(tile + 1, panels, unit)
-            if number < len(before):
-                self.pop(tile - 1, before[number], number, panels)
-        for number in range(len(self.rows(0)), len(before)):
-            self.pop(tile - 1, before[number], number, panels)
-
     def later_chunk(self, tile: int, panels: list[At], rows: list[At]) -> None:
-        """Push a chunk while the one before it is fetched."""
+        """A chunk in a loop: the one before it is the one of the round before."""
         shift = self.chunk * SUBLANES
-        for number in range(self.chunk):
-            if number < len(rows):
-                self.push(tile, rows[number], number, panels, swap=False)
-            before = At(rows[0].counter, rows[0].offset - shift + number * SUBLANES)
-            self.pop(tile, before, number, panels)
+        before = [At(rows[0].counter, rows[0].offset - shift + n * SUBLANES) for n in range(self.chunk)]
+        self.chunk_of(tile, panels, rows, (tile, before), range(0), swap=False)
 
-    def push_weights(self, tile: int, panels: list[At], unit: int) -> None:
-        """128 rows of weights for one MXU; turned on the way if they lie the other way round."""
-        write, panel = self.body.write, panels[unit // self.ways]
-        nest, xpose = self.body.at(self.weights_frame), self.weights_frame.cols == self.k
-        first = write.scaled(panel, LANES) if xpose else At(None, tile * LANES)
-        size = self.body.layout.pitch(self.weights_frame)
-        for number in range(WEIGHT_PUSHES):
+    def chunk_of(self, tile: int, panels: list[At], rows: list[At], before: tuple[int, list[At]], weights: range,
+                 swap: bool) -> None:
+        """Push a chunk of rows while the results of the one before it are fetched, and some of the next weights."""
+        for number in range(max(len(rows), len(before[1]))):
+            if number < len(rows):
+                self.push(tile, rows[number], number, panels, swap and number < self.ways)
+            if number == self.ways - 1:
+                self.push_weights(tile + 1, panels, weights)
+            if number < len(before[1]) and before[0] >= 0:
+                self.pop(before[0], before[1][number], number, panels)
+
+    def push_weights(self, tile: int, panels: list[At], numbers: range) -> None:
+        """Some of the 16 pushes of weights, to each MXU; turned on the way if they lie the other way round."""
+        write, frame = self.body.write, self.weights_frame
+        nest, xpose = self.body.at(frame), frame.cols == self.k
+        for unit, number in product(range(len(panels) * self.ways), numbers):
+            panel = panels[unit // self.ways]
+            first = write.scaled(panel, LANES) if xpose else At(None, tile * LANES)
             row = At(first.counter, first.offset + number * SUBLANES)
             value: Operand = 0.0
-            if row.counter or row.offset < size:
+            if row.counter or row.offset < self.body.layout.pitch(frame):
                 value = nest.masked(self.rhs, (row, At(None, tile) if xpose else panel), 0.0)
             write.op(f"vmatpush{'.xpose' if xpose else ''}.mxu{unit}", value)
 
