@@ -113,7 +113,7 @@ def test_an_output_is_copied_out_after_its_last_step():
 
 def test_a_pipeline_has_a_row_for_each_copy_and_one_for_the_body():
     shown = words(draw(pipeline(matmul())).svg())
-    for word in ("x in, 2 buffers", "w in, 2 buffers", "b in, 2 buffers", "y out, 2 buffers", "body"):
+    for word in ("copy in x, 2 buffers", "copy in b, 2 buffers", "copy out y, 2 buffers", "body"):
         assert word in shown
 
 

@@ -4,8 +4,9 @@
 
 Goes in: a Module, tiled or not. Comes out: a Drawing. Invariants: an arrow into a cluster is a read of memory
 and says which block is read at each step; what stands inside never touches memory; an accumulator is an arrow
-from an operation back to itself. The bytes on a kernel are what its grid makes it move: a block is fetched
-again each time it changes. XLA's fusion dumps show the clusters, without the bytes. Read next: pipeline.py.
+from an operation back to itself. The bytes on a kernel are what its grid makes it move to and from HBM: a
+block is fetched again each time it changes. XLA's fusion dumps show the clusters, without the bytes. Read
+next: pipeline.py.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def draw_kernels(
             type = inputs.get(buffer, operand.type)
             canvas.node(_ident(buffer), label=_buffer_label(buffer, type, role), **_buffer_style(role))
     for number, kernel in enumerate(module.kernels):
-        _Cluster(canvas, kernel, number).draw()
+        near = {op.name for op in kernel.operands if _between(op.buffer, placements) == "vmem"}
+        _Cluster(canvas, kernel, number, near).draw()
     return Drawing(name, canvas.source)
 
 
@@ -80,8 +82,8 @@ def _buffer_style(role: str) -> dict[str, str]:
 class _Cluster:
     """One kernel on its way into a drawing."""
 
-    def __init__(self, canvas: graphviz.Digraph, kernel: Kernel, number: int) -> None:
-        self.canvas, self.kernel, self.prefix = canvas, kernel, f"k{number}"
+    def __init__(self, canvas: graphviz.Digraph, kernel: Kernel, number: int, near: set[str]) -> None:
+        self.canvas, self.kernel, self.prefix, self.near = canvas, kernel, f"k{number}", near
         self.operands = {operand.name: operand for operand in kernel.operands}
         firsts = [statement for statement in kernel.body if statement.guard is Guard.FIRST]
         self.starts = {statement.target: str(statement.value) for statement in firsts}
@@ -155,10 +157,11 @@ class _Cluster:
         kernel = self.kernel
         tiled = [axis for axis in kernel.axes if axis.steps > 1]
         grid = ", ".join(f"{axis.name} {axis.steps} x {axis.block}" for axis in tiled) or "one step"
-        read = sum(moved_bytes(kernel, operand) for operand in kernel.inputs)
-        written = sum(moved_bytes(kernel, operand) for operand in kernel.outputs)
-        traffic = [f"reads {bytes_text(read)}", f"writes {bytes_text(written)}"]
-        return label(kernel.name, soft=[f"grid {grid}", *traffic])
+        read, written = (
+            bytes_text(sum(moved_bytes(kernel, operand) for operand in side if operand.name not in self.near))
+            for side in (kernel.inputs, kernel.outputs)
+        )
+        return label(kernel.name, soft=[f"grid {grid}", f"HBM reads {read}", f"HBM writes {written}"])
 
     def _label(self, block: Block) -> str:
         held = [f"kept in {name}" + (f", from {self.starts[name]}" if name in self.starts else "")

@@ -25,7 +25,8 @@ from minicc.viz.render import Drawing
 
 POINTS = 72.0  # per inch
 ROW, BAR = 30.0, 20.0  # heights, in points
-LEFT, RIGHT, TEXT = 96.0, 640.0, 7.0  # the row names' width, the time axis's width, and one character's
+RIGHT = 640.0  # the time axis's width
+NAME_CHARACTER, BAR_CHARACTER = 6.0, 5.0  # a character's width in row names and in bars, generously
 SHOWN_STEPS = 10
 HAIR = 1.2  # points; a narrower gap or bar cannot be seen
 MOST_BARS = 200  # in one row
@@ -47,27 +48,29 @@ def draw_rows(name: str, title: str, unit: str, rows: Sequence[tuple[str, Sequen
     begin = min((span.start for span in spans), default=0.0)
     length = max((span.end for span in spans), default=1.0) - begin or 1.0
     scale = RIGHT / length
+    left = NAME_CHARACTER * max((len(label) for label, _ in rows), default=0)
     canvas = graphviz.Graph(name)
     canvas.attr(bgcolor=PAPER, pad="0.15", splines="line")
     canvas.attr("node", shape="box", fixedsize="true", fontname=SANS, fontsize="9", fontcolor=INK,
                 style="filled", penwidth="0.7")
-    _ticks(canvas, begin, length, unit, len(rows))
+    _ticks(canvas, begin, length, len(rows))
+    _text(canvas, "unit", unit + r"\r", (-left / 2 - 6, -9.0), left, 8, FAINT)
     _text(canvas, "title", title, (RIGHT / 2, ROW * (len(rows) + 0.35)), RIGHT, 12, INK)
     for number, (label, row) in enumerate(rows):
         middle = ROW * (len(rows) - 1 - number) + ROW / 2
-        _text(canvas, f"row {number}", label + r"\r", (-LEFT / 2 - 6, middle), LEFT, 10, SOFT)
+        _text(canvas, f"row {number}", label + r"\r", (-left / 2 - 6, middle), left, 10, SOFT)
         for place, span in enumerate(_merged(row, HAIR / scale)):
             width = max((span.end - span.start) * scale, HAIR)
             centre = (span.start + span.end) / 2 - begin
             tint, border = ROLES[span.role]
-            fits = len(span.text) * TEXT <= width
+            fits = len(span.text) * BAR_CHARACTER <= width
             canvas.node(f"{number}.{place}", label=span.text if fits else "", tooltip=span.text,
                         pos=_at(centre * scale, middle), width=_inches(width), height=_inches(BAR),
                         fillcolor=tint, color=border)
     return Drawing(name, canvas.source, pinned=True)
 
 
-def _ticks(canvas: graphviz.Graph, begin: float, length: float, unit: str, rows: int) -> None:
+def _ticks(canvas: graphviz.Graph, begin: float, length: float, rows: int) -> None:
     step = _tick_step(length)
     first = ceil(begin / step)
     for number in range(first, int((begin + length) / step) + 1):
@@ -77,7 +80,6 @@ def _ticks(canvas: graphviz.Graph, begin: float, length: float, unit: str, rows:
             canvas.node(ident, label="", shape="point", width="0.005", color=RULE, pos=_at(x, y))
         canvas.edge(top, foot, color=RULE, penwidth="0.7")
         _text(canvas, f"tick {number}", f"{number * step:,g}", (x, -9.0), 60, 8, FAINT)
-    _text(canvas, "unit", unit + r"\r", (-LEFT / 2 - 6, -9.0), LEFT, 8, FAINT)
 
 
 def _tick_step(length: float) -> float:
@@ -130,15 +132,15 @@ def _join(bars: Iterable[Span], hair: float) -> list[Span]:
 
 
 def _hairs(bars: Sequence[Span], width: float) -> Iterator[Span]:
-    shares: dict[int, dict[str, float]] = {}  # hair -> role -> how much of it
+    shares: dict[int, dict[tuple[str, str], float]] = {}  # hair -> (text, role) -> how much of it
     for span in bars:
         for hair in range(int(span.start // width), int(span.end // width) + 1):
             share = min(span.end, (hair + 1) * width) - max(span.start, hair * width)
-            roles = shares.setdefault(hair, {})
-            roles[span.role] = roles.get(span.role, 0.0) + share
-    for hair, roles in sorted(shares.items()):
-        if sum(roles.values()) > width / 8:
-            yield Span(hair * width, (hair + 1) * width, "", max(roles, key=lambda role: roles[role]))
+            kinds = shares.setdefault(hair, {})
+            kinds[span.text, span.role] = kinds.get((span.text, span.role), 0.0) + share
+    for hair, kinds in sorted(shares.items()):
+        if sum(kinds.values()) > width / 8:
+            yield Span(hair * width, (hair + 1) * width, *max(kinds, key=lambda kind: kinds[kind]))
 
 
 # ---- the pipeline level ----
@@ -155,7 +157,7 @@ def draw_pipeline(
         way = "in" if operand in kernel.inputs else "out"
         if depth is not None:
             buffers = f"{depth} buffer{'s' if depth > 1 else ''}"
-            rows.append((f"{operand.name} {way}, {buffers}", spans[operand.name]))
+            rows.append((f"copy {way} {operand.name}, {buffers}", spans[operand.name]))
     place = sum(operand.name in pipelined.depths for operand in kernel.inputs)
     rows.insert(place, ("body", spans[""]))
     cut = f"the first {shown_steps} of {kernel.steps} steps" if kernel.steps > shown_steps else "every step"
@@ -208,7 +210,8 @@ def _play(pipelined: PipelinedKernel, steps: int) -> dict[str, list[Span]]:
 
 # how the name of an event, or of its track, begins -> its colour
 EVENT_ROLES = (
-    ("mxu wait", "scalar"), ("mxu", "body"), ("matmul", "body"), ("dma", "copy_in"), ("vector", "vector"),
+    ("mxu wait", "scalar"), ("mxu", "body"), ("vector", "vector"),
+    ("copy out", "copy_out"), ("copy", "copy_in"), ("dma", "copy_in"),
 )
 
 
@@ -216,10 +219,20 @@ def draw_events(events: Sequence[Event], title: str, name: str = "timeline") -> 
     """The events of one run on an emulated machine, in cycles; each buffer's copies in a row of their own."""
     rows: dict[str, list[Span]] = {}
     for event in events:
-        track = f"dma {event.name}" if event.track == "dma" else event.track
+        track = _copy_row(event.name) if event.track == "dma" else event.track
         kind = event.name if event.track == "core" else track
         role = next((role for start, role in EVENT_ROLES if kind.startswith(start)), "scalar")
         waits = event.track == "core" and event.name.startswith("dma ")
-        text = f"waits for {event.name[4:]}" if waits else event.name
+        text = f"waits for {event.name.rpartition('.')[2]}" if waits else event.name
         rows.setdefault(track, []).append(Span(event.start_cycles, event.end_cycles, text, role))
     return draw_rows(name, title, "cycles", sorted(rows.items()))
+
+
+def _copy_row(name: str) -> str:
+    """The row of a copy "x -> kernel.x" or "kernel.y -> y", by its buffer in HBM.
+
+    >>> _copy_row("x -> dot.x"), _copy_row("dot.y -> y")
+    ('copy in x', 'copy out y')
+    """
+    source, _, target = name.partition(" -> ")
+    return f"copy out {target}" if "." in source else f"copy in {source}"

@@ -10,9 +10,13 @@ import argparse
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
+
 from minicc.compiler import Compiled
 from minicc.tools import commands, programs
 from minicc.tools.output import emit, write_file
+from minicc.tpu.emulator import run as run_tpu
+from minicc.tpu.isa import Program
 
 EXAMPLE = "minicc draw -c 'relu(rand(64,32) @ rand(32,16))' --device tpu -o out/"
 PIPELINES = 8  # pictures of so many kernels at most
@@ -37,12 +41,24 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def machine_inputs(compiled: Compiled) -> dict[str, np.ndarray]:
+    """Random inputs for a look at the machine; how long a program takes does not depend on its data."""
+    generator = np.random.default_rng(0)
+    inputs = {name: programs.random_array(type, generator) for name, type in compiled.kernels.inputs}
+    return {**compiled.kernels.constants, **inputs}
+
+
 def draw_all(viz: ModuleType, compiled: Compiled, folder: Path) -> list[Path]:
     """Draw the levels of one program into a folder; returns the files."""
-    drawings = [viz.draw_graph(compiled.graph), viz.draw_kernels(compiled.kernels)]
+    placements = compiled.plan.placements
+    drawings = [viz.draw_graph(compiled.graph), viz.draw_kernels(compiled.kernels, placements=placements)]
     for number, pipelined in enumerate(compiled.pipelined[:PIPELINES]):
         suffix = f"-{number}" if len(compiled.pipelined) > 1 else ""
         drawings.append(viz.draw_pipeline(pipelined, f"pipeline{suffix}"))
+    if isinstance(compiled.program, Program):
+        report = run_tpu(compiled.program, machine_inputs(compiled), trace=True)
+        title = f"{compiled.graph.name} on {compiled.device}, emulated: {report.cycles:,} cycles"
+        drawings.append(viz.draw_events(report.events, title))
     files = []
     for drawing in drawings:
         for form, data in (("svg", drawing.svg()), ("png", drawing.png())):

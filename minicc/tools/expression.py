@@ -28,8 +28,9 @@ FILE = "-c"
 MOST_ELEMENTS = 2**28  # of one random tensor: a GiB
 READERS = {"numpy", "item", "tolist", "realise"}  # would run what is only to be compiled
 METHODS = {name for name in dir(Tensor) if not name.startswith("_")} - READERS
+MODULES = (functional, ops, shapes, creation)
 NAMES: dict[str, Callable] = {
-    name: function for module in (functional, ops, shapes, creation) for name, function in vars(module).items()
+    name: function for module in MODULES for name, function in vars(module).items()
     if not name.startswith("_") and callable(function) and function.__module__ == module.__name__
 }
 OPERATORS: dict[type, Callable] = {

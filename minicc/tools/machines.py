@@ -27,7 +27,8 @@ def run(options: argparse.Namespace) -> int:
     tables = []
     for family in ("tpu", "gpu"):
         machines = {name: spec for name, spec in data.items() if name.startswith(family)}
-        fields = [name for name, value in next(iter(machines.values())).items() if isinstance(value, int | float)]
+        first = next(iter(machines.values()))
+        fields = [name for name, value in first.items() if isinstance(value, int | float)]
         rows = [["emulated machine", *machines]]
         rows += [[field, *(f"{spec[field]:g}" for spec in machines.values())] for field in fields]
         tables += ["\n".join(f"{name:24}" + "".join(f"{cell:>12}" for cell in rest) for name, *rest in rows)]

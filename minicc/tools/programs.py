@@ -125,14 +125,17 @@ def _script(path: Path, function: str, device: str | None) -> list[Loaded]:
 def _recorded() -> Iterator[list[Compiled]]:
     """What is compiled or run inside; a program that was compiled before shows only by its run."""
     seen: list[Compiled] = []
-    hooks = (compiler.on_compile, compiler.on_run)
-    for hook in hooks:
-        hook.append(seen.append)
+
+    def record(program: Compiled, seconds: float = 0.0) -> None:
+        seen.append(program)
+
+    compiler.on_compile.append(record)
+    compiler.on_run.append(record)
     try:
         yield seen
     finally:
-        for hook in hooks:
-            hook.remove(seen.append)
+        compiler.on_compile.remove(record)
+        compiler.on_run.remove(record)
 
 
 def run_script(path: Path) -> None:
