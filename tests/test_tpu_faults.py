@@ -87,6 +87,19 @@ def test_garbage_does_not_leave_the_chip():
     named(fault_of(source), "dma.vmem_to_hbm", "uninitialised read of VMEM buffer yb", "row 20, lane 0")
 
 
+def test_a_masked_store_leaves_the_rest_as_it_was():
+    store = ("{ vsplat v0, 1.0 ;; vcmask m0, 8, 127 }", "{ vst.msk [yb], v0, m0 }")
+    named(fault_of(with_header(*store, *COPY_OUT)), "dma.vmem_to_hbm", "garbage in row 0, lane 127")
+
+
+def test_a_mask_of_garbage_may_not_decide_what_is_stored():
+    store = ("{ vld v0, [xb] rows=2 }", "{ vcmp.gt.f32 m0, v0, 0.0 }", "{ vst.msk [yb], v0, m0 rows=2 }")
+    with pytest.raises(AssertionError, match="without a fault"):
+        fault_of(with_header(*COPY_IN, *store, "{ shalt }").replace("output", "temp"))
+    wide = with_header(*COPY_IN, *store, "{ shalt }").replace("m0 rows=2", "m0 rows=3")
+    named(fault_of(wide), "vst.msk", "uninitialised read", "sublane 2, lane 0 (xb behind the 2 rows loaded)")
+
+
 def test_an_unwritten_register_an_unwritten_array_and_an_incomplete_output_are_named():
     named(fault_of(with_header("{ smov s0, s5 }")), "smov s0, s5", "s5 was never written")
     named(fault_of(with_header("{ dma.done.wait [sem + s5] }")), "dma.done.wait", "s5 was never written")

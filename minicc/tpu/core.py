@@ -69,7 +69,7 @@ class Core:
         self, program: Program, inputs: dict[str, np.ndarray], checks: bool, overlap_weights: bool
     ) -> None:
         spec = program.machine
-        self.program, self.spec, self.checks = program, spec, checks
+        self.program, self.spec = program, spec
         self.memory = Memory(program, inputs, checks)
         self.registers: dict[Reg, object] = {}
         self.ready: dict[Reg, int] = {}
@@ -180,10 +180,11 @@ class Core:
         self.pending.append((op, self.memory.load(*self._access(op))))
 
     def _store(self, op: Instr) -> None:
+        buffer, row, rows, stride = self._access(op)
         mask = self.lanes(op.srcs[2]) if len(op.srcs) == 3 else None
         if mask is not None:
-            require_known(mask)
-        self.memory.store(*self._access(op), self.lanes(op.srcs[1]), mask)
+            require_known(mask, rows)
+        self.memory.store(buffer, row, rows, stride, self.lanes(op.srcs[1]), mask)
 
     # queues
 
