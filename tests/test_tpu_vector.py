@@ -101,6 +101,11 @@ def test_a_total_is_in_all_lanes_of_its_row():
     assert total.shape == (8, 128)
 
 
+def test_an_integer_total_wraps_in_32_bits():
+    total = XLU["vadd.xlane.s32.xlu"](splat(2**30)).data
+    assert total.dtype == np.int32 and not total.any()  # 128 * 2^30 = 2^37
+
+
 def test_a_total_over_a_row_that_ends_in_garbage_faults_and_says_whence():
     with pytest.raises(MachineFault) as caught:
         XLU["vmax.xlane.f32.xlu"](HALF)

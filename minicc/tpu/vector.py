@@ -205,7 +205,7 @@ def _across(reduce: Callable, dtype: type) -> Callable[..., Lanes]:
             if known >> sublane * LANES & 1:
                 require_known(Lanes(a.data, known | ALL_KNOWN ^ row, a.origin))
             known &= ~row if known & row != row else ALL_KNOWN
-        total = reduce(a.data.view(dtype), axis=1, keepdims=True)
+        total = reduce(a.data.view(dtype), axis=1, keepdims=True).astype(dtype)  # numpy adds i32 in i64
         return Lanes(np.repeat(total, LANES, axis=1), known, a.origin)
     return apply
 
