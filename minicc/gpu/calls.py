@@ -63,7 +63,7 @@ RESERVED = {
     *CALLS,
     *re.split(r"\s+", """buffers range min max auto bool case char const copysignf default do double else enum
     expf extern fabsf float if inline int long logf namespace new operator private rsqrtf short signed sizeof
-    sqrtf static struct switch tanhf template this threadIdx blockIdx true false union unsigned void volatile"""),
+    sqrtf static struct switch tanhf template this threadIdx blockIdx true false union unsigned void"""),
 }
 
 

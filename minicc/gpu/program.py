@@ -1,10 +1,10 @@
 """A whole module as GPU kernels: one launch each, in two executions of the same tiled kernels.
 
     program.run(buffers)        vector mode: numpy over many blocks at once; fast
-    program.run_lane(buffers)   lane mode: every thread of the SIMT lowering, counted and checked; one report a kernel
+    program.run_lane(buffers)   lane mode: every thread of the SIMT lowering, counted and checked
 
-Goes in: a Module of tiled kernels. Comes out: a GPUProgram, which prints as CUDA C. Both runs fill the outputs into the
-buffers they are given. Read next: vector.py and lower.py.
+Goes in: a Module of tiled kernels. Comes out: a GPUProgram, which prints as CUDA C. Both runs fill the
+outputs into the buffers they are given. Read next: vector.py and lower.py.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class GPUProgram:
     @property
     def source(self) -> str:
         """The numpy source of vector mode."""
-        return "\n\n".join(kernel.source for kernel in self.vector)
+        return "\n\n".join(vector_kernel(kernel).source for kernel in self.module.kernels)
 
     def __str__(self) -> str:
         return "\n".join(cuda_text(kernel) for kernel in self.simt)

@@ -120,8 +120,8 @@ class _Chunk:
             stuck = np.nonzero(arrived.any(axis=1) & ~arrived.all(axis=1))[0]
             if len(stuck):
                 missing = int(np.argmin(arrived[stuck[0]]))
-                what = f"{self.thread(stuck[0], missing)} does not reach the barrier, but others of its block do"
-                raise self.fault(statement, what, "all threads of a block", "take __syncthreads() out of the if")
+                what = f"{self.thread(stuck[0], missing)} misses the barrier, but others of its block do not"
+                raise self.fault(statement, what, "all threads of a block", "no __syncthreads() in the if")
         for _, watch in self.shared.values():
             watch.barrier(None if arrived is None else np.asarray(arrived.all(axis=1)))
 
@@ -174,7 +174,7 @@ class _Chunk:
         return self.value(own) if self.mask is None else self.mask & self.value(own)
 
     def inside(self, statement: Load | Store, index: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-        """The index, made harmless in threads that are not active, and known to be in bounds in those that are."""
+        """The index, made harmless in threads that are not active, and checked in those that are."""
         size = self.memory.sizes[statement.buffer]
         outside = (index < 0) | (index >= size)
         if not outside.any():
@@ -263,9 +263,11 @@ class _Chunk:
         place = f"{statement.buffer}[{clash.place}]"
         if clash.kind == "uninitialised":
             what = f"{names[0]} reads {place}, which nobody wrote"
-            raise self.fault(statement, what, "a value stored before", "a store of every word, then a barrier")
-        raise self.fault(statement, f"a race on {place}: {names[0]} {clash.kind} {names[1]}",
-                         "a barrier between the two", "__syncthreads()")
+            raise self.fault(statement, what, "a value stored before", "store every word, then a barrier")
+        need, hint = "a barrier between the two", "__syncthreads()"
+        if statement.buffer not in self.shared:
+            need, hint = "one thread for each element", "an index that differs between threads and blocks"
+        raise self.fault(statement, f"a race on {place}: {names[0]} {clash.kind} {names[1]}", need, hint)
 
     def fault(self, statement: Statement, what: str, need: str, hint: str, got: str = "") -> MachineFault:
         text = statement_text(statement)
@@ -291,10 +293,13 @@ class _Memory:
     wavefronts: dict[tuple[bytes, bytes], tuple[int, int]] = field(default_factory=dict)
 
 
-def run_lane(kernel: SimtKernel, buffers: Mapping[str, np.ndarray], spec: GPUSpec, seed: int = 0) -> LaneReport:
+def run_lane(
+    kernel: SimtKernel, buffers: Mapping[str, np.ndarray], spec: GPUSpec, seed: int = 0
+) -> LaneReport:
     """Run a kernel over its whole grid, writing outputs in place. seed: of the order in which blocks run.
 
-    Raises: MachineFault for an access out of bounds, a race, a read of what nobody wrote, a divergent barrier.
+    Raises: MachineFault for an access out of bounds, a race, a read of what nobody wrote, or a divergent
+    barrier.
     """
     memory = _Memory(
         {param.name: buffers[param.buffer].reshape(-1) for param in kernel.params},

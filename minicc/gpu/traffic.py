@@ -77,8 +77,8 @@ class LaneReport:
         tables = [("load", self.loads, "sectors"), ("store", self.stores, "sectors")]
         tables += [("shared", {"": self.shared}, "wavefronts")] if self.shared.requests else []
         for verb, table, unit in tables:
-            rows += [f"  {verb:6} {name:12}{a.requests:10} requests {a.units:10} {unit:10} {a.per_request:5.2f} each"
-                     for name, a in table.items()]
+            rows += [f"  {verb:6} {name:12}{a.requests:10} requests {a.units:10} {unit:10}"
+                     f" {a.per_request:5.2f} each" for name, a in table.items()]
         rows.append(f"  {self.sectors * SECTOR_BYTES} bytes; {self.bank_conflicts} bank conflicts; "
                     f"{self.divergent} of {self.branches} branches diverge")
         return "\n".join(rows)
