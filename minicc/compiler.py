@@ -158,7 +158,10 @@ class Compiled:
     def program(self) -> Program | GPUProgram:
         """What the machine runs: bundles for a tpu, SIMT kernels for a gpu."""
         program = self.levels.program
-        return rebound_program(program, self.lines) if isinstance(program, Program) else program
+        if isinstance(program, Program):
+            return rebound_program(program, self.lines)
+        assert program is not None
+        return replace(program, module=self.kernels)
 
     @property
     def records(self) -> tuple[PassRecord, ...]:
@@ -215,7 +218,7 @@ class Compiled:
             self.reports.append(report)
             buffers |= report.outputs
         elif self.mode == "lane":
-            self.reports.extend(program.run_lane(buffers))
+            self.reports.extend(self.program.run_lane(buffers))
         else:
             program.run(buffers)
         return [np.array(buffers[name].reshape(type.shape), type.dtype.numpy) for name, type in module.outputs]

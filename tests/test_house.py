@@ -37,7 +37,7 @@ WRONG_IMPORTS = [
     ("minicc/graph/ir.py", "import minicc.kernel.ir"),            # up the house
     ("minicc/graph/ir.py", "from ..kernel import ir"),
     ("minicc/graph/ir.py", "from .. import compiler"),
-    ("minicc/frontend/tensor.py", "from minicc.compiler import compile"),
+    ("minicc/frontend/tensor.py", "from minicc.tpu.isa import Program"),
     ("minicc/kernel/fuse.py", "from minicc.tpu import machine"),  # machines are passed in
     ("minicc/tpu/lower.py", "from minicc.gpu.ir import Program"),
     ("minicc/errors.py", "from . import trace"),
