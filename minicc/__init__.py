@@ -28,8 +28,10 @@ from minicc.frontend.autograd import grad, value_and_grad  # isort: skip
 from minicc.frontend.creation import arange, eye, full, ones, rand, randn, seed, zeros  # isort: skip
 from minicc.frontend.jit import compile, jit  # isort: skip
 from minicc.frontend.ops import maximum, minimum, where  # isort: skip
+from minicc.tools import debug  # isort: skip
 
 __version__ = "0.1.0"
+debug.watch_if_asked()
 
 __all__ = [
     "CompileError", "DtypeError", "MachineFault", "MiniccError", "OutOfRangeError", "PrecisionNotice",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from minicc.errors import CompileError
-from minicc.tools import commands, expression, output
+from minicc.tools import commands, demo, expression, output
 from minicc.tools.commands import main
 from minicc.tools.programs import random_array
 
@@ -96,7 +96,7 @@ def test_json_has_the_text_of_the_level(capsys: pytest.CaptureFixture[str]):
     _, text, _ = run(["show", "-c", DENSE, "--level", "graph"], capsys)
     _, data, _ = run(["show", "-c", DENSE, "--level", "graph", "--json"], capsys)
     row, = json.loads(data)
-    assert row["text"].strip() == text.strip() and row["level"] == "graph" and row["device"] == "gpu"
+    assert row["text"].strip() == text.strip() and row["level"] == "graph" and row["device"] == "gpu:a100"
 
 
 def test_output_goes_to_a_file_whose_folder_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -117,6 +117,74 @@ def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]):
     assert code == 0 and all(f"  {command} " in out for command in commands.COMMANDS)
 
 
+@pytest.mark.parametrize("level, said", [
+    ("kernels", "kernel dot_maximum"), ("pipelined", "copy_start x0[t]"), ("program", ".kernel.dot_maximum:"),
+])
+def test_a_tpu_has_every_level(level: str, said: str, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = run(["show", "-c", DENSE, "--level", level, "--device", "tpu"], capsys)
+    assert code == 0 and said in out
+
+
+def test_a_gpus_program_is_cuda(capsys: pytest.CaptureFixture[str]):
+    code, out, _ = run(["show", "-c", DENSE, "--level", "program"], capsys)
+    assert code == 0 and "__global__ void dot_maximum(" in out and "-c:1" in out
+
+
+def test_machines_print_their_published_numbers(capsys: pytest.CaptureFixture[str]):
+    _, text, _ = run(["machines"], capsys)
+    _, data, _ = run(["machines", "--json"], capsys)
+    machines = json.loads(data)
+    assert (machines["tpu:v5e"]["hbm_gb_per_s"], machines["gpu:a100"]["dram_gb_per_s"]) == (819, 1555)
+    assert "hbm_gb_per_s" in text
+
+
+def test_draw_writes_each_level_twice_and_lists_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = run(["draw", "-c", DENSE, "--device", "tpu", "-o", str(tmp_path / "out")], capsys)
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    levels = ("graph", "kernels", "pipeline", "timeline")
+    assert code == 0 and names == sorted(f"{level}.{form}" for level in levels for form in ("png", "svg"))
+    assert [Path(line).name for line in out.split()] == [f"{n}.{f}" for n in levels for f in ("svg", "png")]
+
+
+@pytest.mark.parametrize("level, said, unsaid", [
+    ("1", "kernels dot_maximum", "cycles fused"), ("2", "cycles fused", "grid  m ="),
+    ("3", "grid  m =", "__global__"), ("4", "__global__", "multiply_one"), ("5", "__global__", "Traceback"),
+])
+def test_each_debug_level_says_more(level: str, said: str, unsaid: str, capsys: pytest.CaptureFixture[str]):
+    expression_of_its_own = f"relu(rand(1{level}7,32) @ rand(32,16))"  # so that it is compiled anew
+    code, out, err = run(["run", "-c", expression_of_its_own, "--debug", level], capsys)
+    assert code == 0 and said in err and unsaid not in err and "ran in" in err and "f32[1" in out
+
+
+def test_debugging_ends_with_its_command(capsys: pytest.CaptureFixture[str]):
+    run(["show", "-c", DENSE, "--debug", "1"], capsys)
+    assert run(["run", "-c", DENSE], capsys)[2] == ""
+
+
+def test_the_demo_learns_and_every_execution_agrees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(["demo", "-o", "pictures"], capsys)
+    assert (code, err) == (0, "")
+    assert out.count("identical predictions") == 3 and "DIFFERENT" not in out and "\r" not in out
+    accuracy = float(out.split("numpy, float64")[1].split("%")[0])
+    assert accuracy >= 95
+    assert max(map(len, out.splitlines())) <= 80
+    assert (tmp_path / "pictures" / "kernels.png").stat().st_size > 1000
+
+
+def test_the_demo_goes_on_without_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(demo, "EPOCHS", 8)
+    def missing() -> None:
+        raise CompileError("draw", "no program to draw with", hint="minicc-edu[dot]")
+    monkeypatch.setattr(commands, "open_viz", missing)
+    code, out, _ = run(["demo", "-o", str(tmp_path)], capsys)
+    assert code == 0 and "none: draw: no program to draw with" in out and "Done in" in out
+
+
 # ---- bad input ----
 
 BAD = [
@@ -132,6 +200,7 @@ BAD = [
     (["show", "-c", DENSE, "--device", "tpu:v55"], "try: tpu:v5e"),
     (["show", "-c", DENSE, "--debug", "lots"], "--debug is not a level. got lots"),
     (["show", "-c", DENSE, "--wat"], "unrecognized arguments: --wat"),
+    (["show", "-c", DENSE, "--level", "pipelined"], "only a TPU's copies are explicit"),
     (["run", "-c", "rand(2,3) @ rand(2,3)"], "ShapeError: matmul: contracted sizes differ. got 3"),
     (["run", "-c", "softmx(rand(3))"], "column 1: unknown name. got softmx"),
     (["run", "-c", "rand(3).numpy()"], "column 9: unknown name. got numpy"),

@@ -2,9 +2,10 @@
 
     1 kernels and times    2 + decisions    3 + kernels' text    4 + program text    5 + every rewrite
 
-Goes in: the environment, or --debug. Comes out: lines on stderr. Invariants: the level is read at each
-compile, so that a mistake in it is an error of the program and not of `import minicc`; DEBUG counts only
-where it is a digit, since other tools use that name too. tinygrad's DEBUG is the model. Read next: trace.py.
+Goes in: the environment, or --debug. Comes out: lines on stderr. Invariants: without a level nothing listens;
+the level is read at each compile, so that a mistake in it is an error of the program and not of `import
+minicc`; DEBUG counts only where it is a digit, since other tools use that name too. tinygrad's DEBUG is the
+model. Read next: trace.py.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from minicc.compiler import Compiled
+from minicc.compiler import Compiled, on_compile, on_run
 from minicc.errors import CompileError
 
 LEVELS = range(6)
+DIGITS = tuple("0123456789")
+REWRITES = ("simplify", "legalize")  # passes of many small steps, for the last level
 _override: ContextVar[str | None] = ContextVar("debug", default=None)
 
 
@@ -32,8 +35,8 @@ def level() -> int:
         word, source = os.environ.get("MINICC_DEBUG", ""), "MINICC_DEBUG"
     if not word:
         word = os.environ.get("DEBUG", "")
-        return min(int(word), 5) if word in "123456789" and word else 0
-    if not (word.isascii() and word.isdigit() and int(word) in LEVELS):
+        return min(int(word), LEVELS[-1]) if word in DIGITS else 0
+    if word not in DIGITS or int(word) not in LEVELS:
         raise CompileError("debug", f"{source} is not a level", got=word, need="a digit from 0 to 5")
     return int(word)
 
@@ -42,11 +45,30 @@ def level() -> int:
 def at_level(word: str | None) -> Iterator[None]:
     """Use this level inside; None leaves it to the environment. A wrong one fails here and now."""
     token = _override.set(word)
+    started = False
     try:
-        level()
+        started = level() > 0 and watch()
         yield
     finally:
         _override.reset(token)
+        if started:
+            on_compile.remove(compiled)
+            on_run.remove(ran)
+
+
+def watch() -> bool:
+    """Listen to every compile and run from now on; False if that is so already."""
+    if compiled in on_compile:
+        return False
+    on_compile.append(compiled)
+    on_run.append(ran)
+    return True
+
+
+def watch_if_asked() -> None:
+    """Listen if the environment has a setting at all, right or wrong."""
+    if os.environ.get("MINICC_DEBUG") or os.environ.get("DEBUG") in DIGITS:
+        watch()
 
 
 def compiled(program: Compiled) -> None:
@@ -54,14 +76,13 @@ def compiled(program: Compiled) -> None:
     depth = level()
     if not depth:
         return
-    kernels = program.kernels.kernels
+    names = ", ".join(kernel.name for kernel in program.kernels.kernels)
     seconds = sum(record.seconds for record in program.records)
     what = f"{program.graph.name} on {program.device}"
-    _say(f"{what}: {len(kernels)} kernels, compiled in {seconds * 1e3:.1f} ms")
+    _say(f"{what}: compiled in {seconds * 1e3:.1f} ms, kernels {names or 'none'}")
     for record in program.records:
-        _say(f"  {record.name:12} {record.seconds * 1e3:8.2f} ms  {len(record.steps)} decisions")
-        rewrites = record.name == "simplify"
-        if depth >= (5 if rewrites else 2):
+        _say(f"  {record.name:12} {record.seconds * 1e3:8.2f} ms")
+        if depth >= (5 if record.name in REWRITES else 2):
             for step in record.steps:
                 _say(f"    {step}")
     if depth >= 3:

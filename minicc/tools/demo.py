@@ -23,6 +23,7 @@ from minicc.errors import CompileError
 from minicc.frontend.datasets import digits
 from minicc.frontend.models import mlp
 from minicc.frontend.pytree import flatten
+from minicc.report import TPUProfile
 from minicc.tools import commands
 from minicc.tools.draw import draw_all
 from minicc.tools.output import Progress, bar
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     started = time.perf_counter()
     data = split()
     params, accuracy = train(data)
-    predict = mlp.inference(params, data.held_images, "tpu:v5e")
+    predict = mlp.inference(params, mc.Tensor(data.held_images), "tpu:v5e")
     tpu: Compiled = predict.compiled
     vector, lane = (compile_graph(tpu.raw_graph, "gpu", mode=mode) for mode in ("vector", "lane"))
     walk(tpu)
@@ -195,6 +196,7 @@ def compare(data: Digits, params: dict, programs: dict[str, Compiled]) -> bool:
 def count(tpu: Compiled, lane: Compiled) -> None:
     """Where the TPU's cycles went, and what the GPU's warps asked of memory."""
     profile = tpu.profile()
+    assert isinstance(profile, TPUProfile)
     micros = profile.cycles / profile.spec.clock_ghz / 1000
     say("7  Where the time goes", f"On the TPU, {profile.cycles:,} cycles or {micros:.1f} us, each "
         "charged to one cause.")
@@ -207,7 +209,7 @@ def count(tpu: Compiled, lane: Compiled) -> None:
           f"{least / profile.cycles:.0%} of the run")
     print("\nOn the GPU, sectors of 32 bytes that one request of a warp moves; 4 when its 32\nlanes read "
           "neighbours:\n")
-    for report in lane.profile().reports:
+    for report in lane.reports:
         for verb, table in (("loads", report.loads), ("stores", report.stores)):
             for buffer, access in table.items():
                 print(f"  {report.kernel[:24]:24} {verb:6} {buffer[:20]:20} {access.per_request:6.2f}")
