@@ -1,13 +1,14 @@
 """What crosses lanes or sublanes: reductions and transpositions, from and to VMEM.
 
-    reduce(sum) of [64 rows, 300 columns] over columns          3 panels added lane by lane, then vadd.xlane: one
-                                                                register for 8 rows, their sums in all lanes
-    transposition of a tile of 128 x 128                        16 loads, 16 pushes of vxpose, 16 pops, 16 stores
+    reduce(sum) of [64 rows, 300 columns] over columns      3 panels added lane by lane, then vadd.xlane:
+                                                            a register for 8 rows, their sums in all lanes
+    transposition of a tile of 128 x 128                    16 loads, pushes of vxpose, pops and stores
 
-Goes in: a value and the frame it is wanted in. Comes out: its Home, a temporary, and the loops that fill it. A reduction
-adds whole registers as long as it can (the vector ALU has four slots), and crosses lanes once at the end: over rows by
-three rotations along the sublanes, over columns by a cross-lane unit. Either leaves the result everywhere, so that
-broadcasting it again costs nothing. A vector of one row is transposed like a matrix with all its rows alike.
+Goes in: a value and the frame it is wanted in. Comes out: its Home, a temporary, and the loops that fill
+it. A reduction adds whole registers as long as it can (the vector ALU has four slots), and crosses lanes
+once at the end: over rows by three rotations along the sublanes, over columns by a cross-lane unit. Either
+leaves the result everywhere, so that broadcasting it again costs nothing. A vector of one row is transposed
+like a matrix with all its rows alike.
 
 Mosaic splits reductions the same way; on a GPU the last steps are warp shuffles. Read next: matmul.py.
 """
@@ -101,9 +102,10 @@ def _across(write: Writer, block: Block, over: Frame, total: Reg,
 
 
 def transpose_block(body: Body, block: Block, frame: Frame) -> Home:
-    """Bring a block of memory that lies the other way round into this frame, tile by tile, through the cross-lane units."""
+    """Bring a block of memory that lies the other way round into this frame, tile by tile, through the
+    cross-lane units."""
     write, home = body.write, body.temp(block, frame)
-    source = replace(body.refs[block.attrs["ref"]], lane0=False)  # the first lane becomes the first row: enough
+    source = replace(body.refs[block.attrs["ref"]], lane0=False)  # its first lane becomes the first row
 
     def tile(row: At, panel: At) -> None:
         """row, panel: which tile of the target, both counted in tiles of 128."""

@@ -5,18 +5,20 @@
         row = write.add(step, 8)                    s7, and the block grows by    sadd.s32 s7, s3, 8
         x = write.op("vld", Address("x", row))      v4, and                       vld v4, [x + s7 + 0x0]
 
-Goes in: calls, one per instruction. Comes out: an `Assembly`. A *scalar* is an int, if its value is known now, or else
-a register; arithmetic on ints happens here, so that a grid of one step leaves no trace of its counters. Within a block,
-asking twice for the same pure instruction gives the same register. A register is written once, but for the few that
-loops carry (`set`). Control enters a block at its label alone and leaves it by the branch at its end, or falls through.
+Goes in: calls, one per instruction. Comes out: an `Assembly`. A *scalar* is an int, if its value is known
+now, or else a register; arithmetic on ints happens here, so that a grid of one step leaves no trace of its
+counters. Within a block, asking twice for the same pure instruction gives the same register. A register is
+written once, but for the few that loops carry (`set`). Control enters a block at its label alone and leaves
+it by the branch at its end, or falls through.
 
-LLVM's IRBuilder folds and inserts in the same way. Read next: lower.py, which writes; schedule.py, which reads.
-"""
+LLVM's IRBuilder folds and inserts in the same way. Read next: lower.py, which writes; schedule.py, which
+reads. """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partialmethod
 from typing import NamedTuple
 
 from minicc.errors import Loc
@@ -69,7 +71,6 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
     "sdiv.s32": lambda a, b: a // b,
     "sor.u32": lambda a, b: a | b,
     "scmp.eq.s32": lambda a, b: int(a == b),
-    "scmp.le.s32": lambda a, b: int(a <= b),
     "scmp.lt.s32": lambda a, b: int(a < b),
 }
 # what an operand of this value does: gives the other one, or (absorbing) itself
@@ -104,16 +105,16 @@ class Writer:
 
         A number where a vector register must stand is splatted first. into: a register to write again.
         """
-        instr = Instr(name, None, srcs, tuple((key, value) for key, value in attrs.items() if value is not False))
-        info = instr.info
+        given = tuple((key, value) for key, value in attrs.items() if value is not False)
+        info = Instr(name).info
         kinds = info.srcs if len(srcs) == len(info.srcs) else info.srcs[1:]
         srcs = tuple(self.vector(s) if kind == "v" else s for kind, s in zip(kinds, srcs, strict=True))
-        key = (name, tuple((type(s), repr(s) if isinstance(s, float) else s) for s in srcs), instr.attrs)
+        key = (name, tuple((type(s), repr(s) if isinstance(s, float) else s) for s in srcs), given)
         pure = info.slot in _PURE_SLOTS and into is None
         if pure and key in self._known:
             return self._known[key]
         dst = into or (self.register(info.dst) if info.dst else None)
-        self._ops.append(Instr(name, dst, srcs, instr.attrs, self.locs))
+        self._ops.append(Instr(name, dst, srcs, given, self.locs))
         if into is not None:  # what was computed from its old value is not the same any more
             self._known = {k: r for k, r in self._known.items() if (Reg, into) not in k[1] and r != into}
         elif pure and dst is not None:
@@ -149,21 +150,15 @@ class Writer:
             return 0
         return self.op(name, a, b)
 
-    def add(self, a: Scalar, b: Scalar) -> Scalar:
-        """a + b."""
-        return self.scalar("sadd.s32", a, b)
-
-    def sub(self, a: Scalar, b: Scalar) -> Scalar:
-        """a - b."""
-        return self.scalar("ssub.s32", a, b)
-
-    def mul(self, a: Scalar, b: Scalar) -> Scalar:
-        """a * b."""
-        return self.scalar("smul.u32", a, b)
-
-    def min(self, a: Scalar, b: Scalar) -> Scalar:
-        """The smaller one."""
-        return self.scalar("smin.s32", a, b)
+    add = partialmethod(scalar, "sadd.s32")
+    sub = partialmethod(scalar, "ssub.s32")
+    mul = partialmethod(scalar, "smul.u32")
+    div = partialmethod(scalar, "sdiv.s32")
+    min = partialmethod(scalar, "smin.s32")
+    max = partialmethod(scalar, "smax.s32")
+    either = partialmethod(scalar, "sor.u32")
+    equal = partialmethod(scalar, "scmp.eq.s32")
+    less = partialmethod(scalar, "scmp.lt.s32")
 
     def place(self, at: At) -> Scalar:
         """Where an At is."""
@@ -195,7 +190,7 @@ class Writer:
         number = self._count[name] = self._count.get(name, -1) + 1
         return f".{name}" if not number else f".{name}.{number}"
 
-    def branch(self, label: str, condition: Reg | None = None, unless: bool = False) -> None:
+    def branch(self, label: str, condition: Scalar | None = None, unless: bool = False) -> None:
         """Go to a label: always, if a condition is not 0, or unless it is."""
         self.op("sbr.rel", *(() if condition is None else (condition,)), label, unless=unless)
         self._finish()
@@ -212,8 +207,9 @@ class Writer:
 
     def loop(self, count: int, whole: int, unroll: int, step: int, body: Callable[[list[At]], None],
              start: int = 0) -> None:
-        """`body` at start, start + step, ... (count places), in batches of `unroll`: a real loop over the whole
-        places, then the rest with its offsets known, so that the last, shorter place can be seen to be one."""
+        """`body` at start, start + step, ... (count places), in batches of `unroll`: a real loop over the
+        whole places, then the rest with its offsets known, so that the last, shorter place can be seen to
+        be one."""
         rounds = whole // unroll
         if rounds > 1:
             counter = self.register("s")

@@ -1,21 +1,22 @@
 """The body of a kernel: statements on blocks become loops over registers of 8 x 128 elements.
 
-    y = maximum(add(acc, b), 0.0)     ->    .loop:  vld v0, [acc + s0 + 0x0]      8 rows of one panel of acc
-                                                    vld v1, [b + 0x0] stride=0    a row vector: one row to 8 sublanes
-                                                    vadd.f32 v2, v0, v1
-                                                    vmax.f32 v3, v2, 0.0
-                                                    vst [y + s0 + 0x0], v3        ... and the next 8 rows, unrolled
+    y = maximum(add(acc, b), 0.0)   ->   .loop:  vld v0, [acc + s0 + 0x0]     8 rows of one panel of acc
+                                                 vld v1, [b + 0x0] stride=0   one row, to all 8 sublanes
+                                                 vadd.f32 v2, v0, v1
+                                                 vmax.f32 v3, v2, 0.0
+                                                 vst [y + s0 + 0x0], v3       ... and the next rows, unrolled
 
-Goes in: statements, where each operand's block lies (a Home), and the extents of the step's blocks. Comes out:
-instructions. It works on demand: the target's loop asks for the register of a value at a place (`Nest.value`), which
-asks for those of its operands. What cannot be computed place by place (a reduction, a dot, a value the other way round)
-is made before the loop, by one of its own, into a temporary of VMEM (`prepare`, `made`).
+Goes in: statements, where each operand's block lies (a Home), and the extents of the step's blocks. Comes
+out: instructions. It works on demand: the target's loop asks for the register of a value at a place
+(`Nest.value`), which asks for those of its operands. What cannot be computed place by place (a reduction, a
+dot, a value the other way round) is made before the loop, by one of its own, into a temporary of VMEM
+(`prepare`, `made`).
 
-Invariants: no load or store leaves its buffer, since blocks are padded to whole registers. Elements beyond a block's
-extent are garbage that flows along; they are masked where they would be seen: in reductions and dots here, and by the
-extents of the DMA that stores a block. Mosaic lowers Pallas bodies in the same manner, one vreg at a time, but unrolls
-all of them. Read next: across.py, what crosses lanes, and matmul.py.
-"""
+Invariants: no load or store leaves its buffer, since blocks are padded to whole registers. Elements beyond
+a block's extent are garbage that flows along; they are masked where they would be seen: in reductions and
+dots here, and by the extents of the DMA that stores a block. Mosaic lowers Pallas bodies in the same
+manner, one vreg at a time, but unrolls all of them. Read next: across.py, what crosses lanes, and
+matmul.py. """
 
 from __future__ import annotations
 
@@ -40,9 +41,9 @@ BATCH = 8  # registers of a result that are worked on together, to hide latency
 class Body:
     """What the statements of one step need to know.
 
-    refs: operand or scratch -> where its block lies. starts, extents: axis -> first element and number of elements of
-    the step's block. temp: hands out a temporary for a value in this frame. made: (value, frame) -> where it lies.
-    """
+    refs: operand or scratch -> where its block lies. starts, extents: axis -> first element and number of
+    elements of the step's block. temp: hands out a temporary for a value in this frame. made: (value,
+    frame) -> where it lies. """
 
     write: Writer
     layout: Layout
@@ -114,8 +115,9 @@ class Body:
         down = min(rows[0], batch)
         across = max(1, min(panels[0], batch // down))
 
-        def inner(panels: list[At]) -> None:
-            self.write.loop(*rows, down, SUBLANES, lambda at: body([(row, panel) for panel in panels for row in at]))
+        def inner(columns: list[At]) -> None:
+            self.write.loop(*rows, down, SUBLANES,
+                            lambda at: body([(row, column) for column in columns for row in at]))
 
         self.write.loop(*panels, across, 1, inner)
 
@@ -146,7 +148,8 @@ class Body:
         return self.write.op("vcmask", SUBLANES if rows is None else rows, LANES if cols is None else cols)
 
     def _left(self, axis: str | None, at: At, scale: int, unit: int) -> Scalar | None:
-        """Elements of the axis from a place on; None if at least `unit`, which a loop over whole units has always."""
+        """Elements of the axis from a place on; None if at least `unit`, which a loop over whole units has
+        always."""
         if axis is None:
             return None
         extent, start = self.extents[axis], self.write.mul(self.write.place(at), scale)
@@ -164,7 +167,8 @@ class Nest:
     known: dict[tuple, Operand] = field(default_factory=dict)
 
     def value(self, block: Block, row: At, panel: At) -> Operand:
-        """A value at a place: a vector register, a mask register if it is a bool, or a number if it is constant."""
+        """A value at a place: a vector register, a mask register if it is a bool, or a number if it is
+        constant."""
         frame = self.body.frame_of(block, self.frame)
         key = (block, row if frame.rows else ORIGIN, panel if frame.cols else ORIGIN)
         if key not in self.known:
@@ -273,7 +277,8 @@ def _accumulated_dot(statement: Statement) -> Block | None:
 
 
 def _shared(root: Block) -> set[Block]:
-    """The costly values that more than one loop needs: those on the way to two reductions, or to one and the end."""
+    """The costly values that more than one loop needs: those on the way to two reductions, or to one and
+    the end."""
     loops: dict[Block, set[Block]] = {}
 
     def visit(block: Block, loop: Block) -> None:

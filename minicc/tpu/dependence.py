@@ -4,10 +4,11 @@
     vmatmul.mxu0 --48--> vmatmul.mxu0                                      a unit is busy for so long
     vmatmul.mxu0 --302--> vpop.mrf.mxu0                                    a result comes out of its queue
 
-Goes in: the instructions of a block in order, the machine, and what its queues hold at entry. Comes out: for each
-instruction, (later instruction, cycles) pairs. Cycles of 0 let both stand in one bundle, where all slots read before any
-writes. Two accesses of VMEM are independent if their buffers differ, or their base register is the same and their rows
-are disjoint. Copies, waits and branches stay in order, and no access of VMEM crosses a copy or a wait.
+Goes in: the instructions of a block in order, the machine, and what its queues hold at entry. Comes out:
+for each instruction, (later instruction, cycles) pairs. Cycles of 0 let both stand in one bundle, where all
+slots read before any writes. Two accesses of VMEM are independent if their buffers differ, or their base
+register is the same and their rows are disjoint. Copies, waits and branches stay in order, and no access of
+VMEM crosses a copy or a wait.
 
 LLVM's ScheduleDAG holds the same edges. Read next: schedule.py.
 """
@@ -27,15 +28,17 @@ Access = tuple[int, tuple, range, bool]  # instruction, base register and its ve
 
 @dataclass
 class Queues:
-    """What every unit holds: the results still to pop, each as the instruction that pushed it, or None if that lies
-    in an earlier block. Kept from block to block, since a loop may pop what the round before has pushed."""
+    """What every unit holds: the results still to pop, each as the instruction that pushed it, or None if
+    that lies in an earlier block. Kept from block to block, since a loop may pop what the round before has
+    pushed."""
 
     results: dict[Unit, deque[int | None]] = field(default_factory=lambda: defaultdict(deque))
 
 
 @dataclass
 class Dependences:
-    """edges: instruction -> (later instruction, cycles). earliest: instruction -> cycle after the block's start."""
+    """edges: instruction -> (later instruction, cycles). earliest: instruction -> cycle after the block's
+    start."""
 
     edges: list[dict[int, int]]
     earliest: list[int]

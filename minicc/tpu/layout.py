@@ -1,17 +1,17 @@
 """Layout: how the blocks of a kernel lie in VMEM, and which way round each value is computed.
 
-    x: f32[512,784] at (m, k), blocks 64 x 112     ->  Frame(rows=m, cols=k): one panel of 64 rows, 112 lanes used
-    b: f32[512] at (n), block 300                  ->  Frame(rows=None, cols=n): 3 rows, one for each 128 columns
+    x: f32[512,784] at (m, k), block 64 x 112   ->  Frame(rows=m, cols=k): a panel of 64 rows, 112 lanes used
+    b: f32[512] at (n), block 300               ->  Frame(rows=None, cols=n): 3 rows, one per 128 columns
 
-Goes in: a tiled kernel. Comes out: a Frame for each operand, scratch and value. A value varies over at most two axes
-whose block is more than one element; its frame says which of them runs along sublanes (rows) and which along lanes
-(cols). Operands keep the order of their dimensions in memory. A vector lies the way the matrices beside it need it.
-A kernel without any matrix is *dense*: its one axis fills rows and lanes alike, 1024 elements to a register.
+Goes in: a tiled kernel. Comes out: a Frame for each operand, scratch and value. A value varies over at most
+two axes whose block is more than one element; its frame says which of them runs along sublanes (rows) and
+which along lanes (cols). Operands keep the order of their dimensions in memory. A vector lies the way the
+matrices beside it need it. A kernel without any matrix is *dense*: its one axis fills rows and lanes alike,
+1024 elements to a register.
 
-In VMEM, a block of (R, C) is ceil(C / 128) panels, each of R rows rounded up to 8 (of one row if there are no rows).
-XLA calls this a tiled layout, T(8,128), and assigns one to every buffer; Mosaic infers where replication is free, as
-a row vector (a load of stride 0) is here. Read next: body.py.
-"""
+In VMEM, a block of (R, C) is ceil(C / 128) panels, each of R rows rounded up to 8 (of one row if there are
+no rows). XLA calls this a tiled layout, T(8,128), and assigns one to every buffer; Mosaic infers where
+replication is free, as a row vector (a load of stride 0) is here. Read next: body.py. """
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from minicc.errors import CompileError
-from minicc.kernel.ir import Block, Index, Kernel, Operand
+from minicc.kernel.ir import Block, Kernel, Operand
 from minicc.tpu.assembly import Scalar
 from minicc.tpu.machine import LANES, SUBLANES
 
@@ -48,9 +48,9 @@ class Frame:
 class Home:
     """A block in VMEM. start: its first row in the buffer. pitch: rows from one panel to the next.
 
-    lane0: only the first lane holds the values, as a DMA leaves a column. max_row, max_panel: places beyond them lie
-    outside the buffer (a resident array, whose last block is smaller); None when the whole block can be touched.
-    """
+    lane0: only the first lane holds the values, as a DMA leaves a column. max_row, max_panel: places beyond
+    them lie outside the buffer (a resident array, whose last block is smaller); None when the whole block
+    can be touched. """
 
     buffer: str
     start: Scalar
@@ -74,8 +74,8 @@ def _thin(dot: Block, big: set[str]) -> bool:
 def without_thin_dots(kernel: Kernel) -> Kernel:
     """The kernel with dots that have no two axes left, or no one axis to sum, as sums of products.
 
-    Pushing 128 x 128 weights into a matrix unit for one row takes longer than multiplying them on the vector ALU.
-    """
+    Pushing 128 x 128 weights into a matrix unit for one row takes longer than multiplying them on the
+    vector ALU. """
     big = {axis.name for axis in kernel.axes if axis.block > 1}
 
     def change(block: Block) -> Block:
@@ -83,7 +83,8 @@ def without_thin_dots(kernel: Kernel) -> Kernel:
             return block
         axes = tuple(axis.name for axis in kernel.axes if any(axis.name in arg.axes for arg in block.args))
         product = Block("multiply", block.args, {}, block.dtype, axes, block.locs)
-        return replace(block, op="reduce", args=(product,), attrs={"kind": "sum", "axes": block.attrs["contract"]})
+        attrs = {"kind": "sum", "axes": block.attrs["contract"]}
+        return replace(block, op="reduce", args=(product,), attrs=attrs)
 
     return kernel.mapped(change)
 
@@ -113,16 +114,17 @@ class Layout:
 
         Raises: CompileError for a block of more than two dimensions, or one that walks a diagonal.
         """
-        found = [(name, dim, stride) for dim, index in enumerate(operand.index) for name, stride in index.terms
-                 if self.sizes[name] > 1]
+        found = [(name, dim, stride) for dim, index in enumerate(operand.index)
+                 for name, stride in index.terms if self.sizes[name] > 1]
         if len(found) > 2 or len({name for name, *_ in found}) < len(found):
-            raise CompileError(
-                "tpu lower", f"a block of {operand.name} has no rows and columns", got=self._shape(operand.index),
-                need="at most two axes with blocks of more than one element, each once", at=self.kernel.locs())
+            raise self._not_a_matrix(f"a block of {operand.name}", [name for name, *_ in found])
         return found
 
-    def _shape(self, index: tuple[Index, ...]) -> str:
-        return " x ".join("*".join(f"{name}={self.sizes[name]}" for name in part.axes) or "1" for part in index)
+    def _not_a_matrix(self, what: str, names: list[str]) -> CompileError:
+        got = " x ".join(f"{name}={self.sizes[name]}" for name in names)
+        need = "at most two axes with blocks of more than one element, each once"
+        return CompileError("tpu lower", f"{what} has no rows and columns", got=got, need=need,
+                            at=self.kernel.locs(), hint="other blocks from the tile slot")
 
     def _operand_frame(self, operand: Operand) -> Frame:
         dims = self.dims(operand)
@@ -132,8 +134,7 @@ class Layout:
         """The frame of a value over these axes, if nothing else decides."""
         big = self.big(axes)
         if len(big) > 2:
-            raise CompileError("tpu lower", "a value has no rows and columns", got=f"axes {', '.join(big)}",
-                               need="at most two axes with blocks of more than one element", at=self.kernel.locs())
+            raise self._not_a_matrix("a value", big)
         if len(big) == 2:
             second_is_rows = self.sides.get(big[0]) == "cols" and self.sides.get(big[1]) != "cols"
             return Frame(big[1], big[0]) if second_is_rows else Frame(big[0], big[1])

@@ -2,10 +2,10 @@
 
     .loop:  s1 = s0 + 8 ; branch .loop if s2      live in: s0, s2     live out: the same, for the next round
 
-Goes in: blocks, each a list of steps (instructions that read together, then write together), and for each block those
-that can follow it. Comes out: for each block, the registers live at its head and at its end. The textbook backward
-dataflow, until nothing changes. Read next: schedule.py and registers.py, which both count with it.
-"""
+Goes in: blocks, each a list of steps (instructions that read together, then write together), and for each
+block those that can follow it. Comes out: for each block, the registers live at its head and at its end.
+The textbook backward dataflow, until nothing changes. Read next: schedule.py and registers.py, which both
+count with it. """
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Steps = Sequence[Sequence[Instr]]
 
 
 def successors(labels: Sequence[Sequence[str]], last: Sequence[Instr | None]) -> list[list[int]]:
-    """For each block, by the labels at its head and the instruction at its end: the blocks that can follow."""
+    """For each block, by the labels at its head and the instruction at its end: the blocks that can
+    follow."""
     where = {label: number for number, names in enumerate(labels) for label in names}
     found = []
     for number, op in enumerate(last):

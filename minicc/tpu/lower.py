@@ -1,19 +1,19 @@
 """Lowering: pipelined kernels become one program for the TPU, in assembly over unlimited registers.
 
-    steady  t = 0 .. 7                       .dot.step:
-      copy_start x[t+1]                        sbr.rel s9, .dot.skip        unless a step follows
-      copy_wait  x[t]                          dma.hbm_to_vmem [dot.x + s4 + 0x0], [x + s5 + 0x0], [dot.x.sem + s6 + 0x0]
-      body                                   .dot.skip:
-      copy_start y[t]   at k last              dma.done.wait [dot.x.sem + s3 + 0x0]    ... and the body's loops
+    steady  t = 0 .. 7                   .dot.step:
+      copy_start x[t+1]                    sbr.rel s9, .dot.skip              unless a step follows
+      copy_wait  x[t]                      dma.hbm_to_vmem [dot.x + s4 + 0x0], [x + s5 + 0x0], ...
+      body                               .dot.skip:
+      copy_start y[t]   at k last          dma.done.wait [dot.x.sem + s3 + 0x0]    ... and the body's loops
 
-Goes in: pipelined kernels, their module, and the plan of its memory. Comes out: an Assembly. The commands are followed
-literally, in order. The grid is one scalar loop, whatever its rank: an odometer of counters for the step at hand and
-one for the step being fetched. A kernel of one step has no loop and no counters, since all that is known is computed
-here (see Writer.scalar). Guards are branches around what they guard.
+Goes in: pipelined kernels, their module, and the plan of its memory. Comes out: an Assembly. The commands
+are followed literally, in order. The grid is one scalar loop, whatever its rank: an odometer of counters for
+the step at hand and one for the step being fetched. A kernel of one step has no loop and no counters, since
+all that is known is computed here (see Writer.scalar). Guards are branches around what they guard.
 
-Invariants: each buffer has one semaphore per slot, so a wait names its copy; VMEM below `plan.vmem_bytes` belongs to
-arrays that stay between kernels, what is above to one kernel at a time. A 1-D block lies as its Frame says, so that a
-column arrives as a column, at the price of one 32-byte granule of HBM per element.
+Invariants: each buffer has one semaphore per slot, so a wait names its copy; VMEM below `plan.vmem_bytes`
+belongs to arrays that stay between kernels, what is above to one kernel at a time. A 1-D block lies as its
+Frame says, so that a column arrives as a column, at the price of one granule of HBM (32 bytes) per element.
 
 XLA emits loop nests from its fusions, and Mosaic from a Pallas grid, in the same shape. Read next: body.py.
 """
@@ -27,12 +27,12 @@ from minicc.errors import Loc
 from minicc.kernel.ir import AxisKind, Block, Guard, Kernel, Module, Operand
 from minicc.kernel.memory import MemoryPlan, Role, Space
 from minicc.kernel.pipeline import Command, PipelinedKernel, Verb
-from minicc.tpu.assembly import Assembly, Scalar, Writer
+from minicc.tpu.assembly import Assembly, At, Scalar, Writer
 from minicc.tpu.body import Body
-from minicc.tpu.isa import KERNEL_LABEL, Address, HbmBuffer, Reg, Semaphore, VmemBuffer
+from minicc.tpu.isa import KERNEL_LABEL, HbmBuffer, Semaphore, VmemBuffer
 from minicc.tpu.layout import Frame, Home, Layout, round_up, without_thin_dots
 from minicc.tpu.machine import LANES, ROW_BYTES, SUBLANES, TPUSpec
-from minicc.tpu.steps import Counter, Point, Ring
+from minicc.tpu.steps import Point, Slots
 from minicc.tpu.windows import window
 from minicc.trace import Step
 
@@ -68,15 +68,12 @@ class _KernelCode:
         self.temps = 0
         self.scratch = {s.name: self.allocate(s.name, self.layout.natural(s.axes), s.dtype.name)
                         for s in self.kernel.scratch}
-        self.rings: dict[str, dict[str, Ring]] = {}
-        self.inflight = {name: Counter(self.write, 0) for name in pipelined.depths}
-        self.block_rows: dict[str, int] = {}
+        self.slots: dict[str, Slots] = {}
         for name, depth in pipelined.depths.items():
-            self.block_rows[name] = self.layout.vmem_rows(self.layout.operands[name])
-            self.allocate(name, self.layout.operands[name], self.operands[name].type.dtype.name, depth)
+            frame, dtype = self.layout.operands[name], self.operands[name].type.dtype.name
+            self.allocate(name, frame, dtype, depth)
+            self.slots[name] = Slots.of(self.write, self.layout.vmem_rows(frame), depth)
             program.semaphores.append(Semaphore(f"{self.kernel.name}.{name}.sem", depth))
-            self.rings[name] = {use: Ring(self.write, depth, Counter(self.write, 0)) for use in ("start", "wait")}
-        self.current = {name: Counter(self.write, 0) for name in pipelined.depths}  # the slot the body works on
 
     def allocate(self, name: str, frame: Frame, dtype: str, depth: int = 1) -> Home:
         """VMEM for `depth` blocks."""
@@ -101,101 +98,82 @@ class _KernelCode:
         for command in pipelined.prologue:
             if command.ahead < steps:
                 self.command(command, Point.at(write, self.kernel, command.ahead))
-        aheads = {0} | {command.ahead for command in pipelined.steady if command.ahead > 0}
-        points = {ahead: Point.at(write, self.kernel, ahead) for ahead in sorted(aheads) if ahead < steps}
+        aheads = {0} | {command.ahead for command in pipelined.steady if 0 < command.ahead < steps}
+        points = {ahead: Point.at(write, self.kernel, ahead) for ahead in sorted(aheads)}
+        head = write.fresh(f"{self.kernel.name}.step")
         if steps > 1:
-            self.keep(points)
-            head = write.fresh(f"{self.kernel.name}.step")
+            kept: list[Point | Slots] = [*points.values(), *self.slots.values()]
+            for state in kept:
+                state.keep()
             write.label(head)
         for command in pipelined.steady:
             if max(command.ahead, 0) in points:
                 self.command(command, points[max(command.ahead, 0)])
+        write.locs = self.locs
         if steps > 1:
             for point in points.values():
-                write.locs = self.locs
                 point.move_on()
-            assert isinstance(points[0].left.value, Reg)
             write.branch(head, points[0].left.value)
         for command in pipelined.epilogue:
             self.command(command, points[0])
 
-    def keep(self, points: dict[int, Point]) -> None:
-        """Before the loop: what changes in it goes to registers."""
-        for point in points.values():
-            point.keep()
-        for name, rings in self.rings.items():
-            for ring in rings.values():
-                ring.keep()
-            if self.pipelined.depths[name] > 1:
-                self.current[name].keep()
-            if name in {op.name for op in self.kernel.outputs}:
-                self.inflight[name].keep()
-
     def command(self, command: Command, point: Point) -> None:
         """One command of the pipeline, and the branch around it."""
-        self.write.locs = self.locs
+        write = self.write
+        write.locs = self.locs
         if command.verb is Verb.BODY:
             self.body(point)
             return
-        operand = self.operands[command.operand]
-        output = operand in self.kernel.outputs
+        operand, slots = self.operands[command.operand], self.slots[command.operand]
         skip = point.away(command.first, command.last)
         if command.ahead > 0:
-            skip = self.write.scalar("sor.u32", skip, self.write.scalar("scmp.le.s32", point.left.value, 0))
-        if output and command.verb is Verb.WAIT:
-            ready = self.write.scalar("scmp.lt.s32", self.inflight[operand.name].value, -command.ahead)
-            skip = self.write.scalar("sor.u32", skip, ready)
-        emit = self.start if command.verb is Verb.START else self.wait
-        self.write.skip_if(skip, f"{self.kernel.name}.skip", lambda: emit(operand, output, point))
+            skip = write.either(skip, write.less(point.left.value, 1))
+        if command.ahead < 0:  # the wait on an output: so many copies may not have been started yet
+            skip = write.either(skip, write.less(slots.flying.value, -command.ahead))
+        if command.ahead < 0:  # the wait on an output: so many copies may not have started yet
+        write.skip_if(skip, f"{self.kernel.name}.skip", run)
 
     # ---- copies ----
 
-    def start(self, operand: Operand, output: bool, point: Point) -> None:
+    def start(self, operand: Operand, point: Point) -> None:
         """Start the copy of a block."""
-        write, name, frame = self.write, operand.name, self.layout.operands[operand.name]
-        ring = self.rings[name]["start"]
-        place = window(write, self.layout, operand, point)
-        slot = write.mul(ring.slot.value, self.block_rows[name])
+        write, name, slots = self.write, f"{self.kernel.name}.{operand.name}", self.slots[operand.name]
+        output = operand in self.kernel.outputs
+        part = window(write, self.layout, operand, point)
+        slot = write.mul(slots.start.value, slots.rows)
         if operand.fill is not None:
             self.fill(operand, slot)
-        vmem = write.address(f"{self.kernel.name}.{name}", slot, *place.rows)
-        hbm = write.address(operand.buffer, place.element)
-        sides = (hbm, vmem) if output else (vmem, hbm)
-        write.op(f"dma.{'vmem_to_hbm' if output else 'hbm_to_vmem'}", *sides, self.semaphore(name, ring),
-                 shape=place.shape, strides=place.strides, panel=self.layout.pitch(frame), lane=place.lane)
-        ring.advance()
+        sides = [write.address(name, slot, *part.rows), write.address(operand.buffer, part.element)]
+        write.op("dma.vmem_to_hbm" if output else "dma.hbm_to_vmem", *(sides[::-1] if output else sides),
+                 write.address(f"{name}.sem", slots.start.value), shape=part.shape, strides=part.strides,
+                 panel=self.layout.pitch(self.layout.operands[operand.name]), lane=part.lane)
+        slots.start.add(1)
         if output:
-            self.inflight[name].add(1)
-            if self.pipelined.depths[name] > 1:
-                self.current[name].set(ring.slot.value)
+            slots.flying.add(1)
+            slots.body.set(slots.start.value)
 
-    def wait(self, operand: Operand, output: bool, point: Point) -> None:
+    def wait(self, operand: Operand) -> None:
         """Wait for the oldest copy in flight of an operand."""
-        name, ring = operand.name, self.rings[operand.name]["wait"]
-        self.write.op("dma.done.wait", self.semaphore(name, ring))
-        if output:
-            self.inflight[name].add(-1)
-        elif self.pipelined.depths[name] > 1:
-            self.current[name].set(ring.slot.value)
-        ring.advance()
-
-    def semaphore(self, name: str, ring: Ring) -> Address:
-        """The semaphore of the slot whose turn it is."""
-        return self.write.address(f"{self.kernel.name}.{name}.sem", ring.slot.value)
+        slots = self.slots[operand.name]
+        semaphore = f"{self.kernel.name}.{operand.name}.sem"
+        self.write.op("dma.done.wait", self.write.address(semaphore, slots.wait.value))
+        if operand in self.kernel.outputs:
+            slots.flying.add(-1)
+        else:
+            slots.body.set(slots.wait.value)
+        slots.wait.add(1)
 
     def fill(self, operand: Operand, slot: Scalar) -> None:
         """Fill a block with what lies outside of the array; the copy then overwrites the part inside."""
-        write = self.write
-        value = write.vector(float(operand.fill or 0) if operand.type.dtype.kind == "f" else int(operand.fill or 0))
-        home = write.address(f"{self.kernel.name}.{operand.name}", slot)
+        write, name = self.write, f"{self.kernel.name}.{operand.name}"
+        value = write.vector(operand.type.dtype.numpy.type(operand.fill).item())
 
-        def store(rows: list) -> None:
+        def store(rows: list[At]) -> None:
             for row in rows:
-                parts = [part for part in (home.base, home.offset, row.counter, row.offset) if part is not None]
-                write.op("vst", write.address(home.buffer, *parts), value)
+                write.op("vst", write.address(name, slot, write.place(row)), value)
 
-        rows = self.block_rows[operand.name] // SUBLANES
-        write.loop(rows, rows, 8, SUBLANES, store)
+        count = self.slots[operand.name].rows // SUBLANES
+        write.loop(count, count, SUBLANES, SUBLANES, store)
 
     # ---- the body ----
 
@@ -208,26 +186,25 @@ class _KernelCode:
         sequential = [axis.name for axis in self.kernel.axes if axis.kind is AxisKind.SEQUENTIAL]
         for statement in self.kernel.body:
             self.write.locs = statement.value.locs or self.locs
-            first, last = (sequential if statement.guard is guard else () for guard in (Guard.FIRST, Guard.LAST))
-            skip = point.away(first, last)
+            skip = point.away(sequential if statement.guard is Guard.FIRST else (),
+                              sequential if statement.guard is Guard.LAST else ())
             self.write.skip_if(skip, f"{self.kernel.name}.skip", partial(body.statement, statement))
 
     def home(self, operand: Operand, starts: dict[str, Scalar], extents: dict[str, Scalar]) -> Home:
         """Where an operand's block lies at this step."""
-        write, frame, name = self.write, self.layout.operands[operand.name], operand.name
-        if name in self.pipelined.depths:
-            start = write.mul(self.current[name].value, self.block_rows[name])
+        write, frame, slots = self.write, self.layout.operands[operand.name], self.slots.get(operand.name)
+        if slots is not None:
             lane0 = frame.cols is None and operand in self.kernel.inputs
-            return Home(f"{self.kernel.name}.{name}", start, frame, self.layout.pitch(frame), lane0)
+            start = write.mul(slots.body.value, slots.rows)
+            return Home(f"{self.kernel.name}.{operand.name}", start, frame, self.layout.pitch(frame), lane0)
         rows, columns = (index.axes[0] for index in operand.index)
         pitch = round_up(operand.type.shape[0], SUBLANES)
-        panel = write.scalar("sdiv.s32", starts[columns], LANES)
-        start = write.add(starts[rows], write.mul(panel, pitch))
-        limits = [None if isinstance(extents[axis], int) else
-                  write.scalar("sdiv.s32", write.sub(extents[axis], 1), unit)
-                  for axis, unit in ((rows, SUBLANES), (columns, LANES))]
-        max_row = None if limits[0] is None else write.mul(limits[0], SUBLANES)
-        return Home(operand.buffer, start, frame, pitch, False, max_row, limits[1])
+        start = write.add(starts[rows], write.mul(write.div(starts[columns], LANES), pitch))
+        max_row, max_panel = (  # the last block of an axis may be smaller, and what is behind it not ours
+            None if isinstance(extents[axis], int) else write.div(write.sub(extents[axis], 1), unit)
+            for axis, unit in ((rows, SUBLANES), (columns, LANES)))
+        max_row = None if max_row is None else write.mul(max_row, SUBLANES)
+        return Home(operand.buffer, start, frame, pitch, False, max_row, max_panel)
 
 
 def lower(
@@ -245,6 +222,8 @@ def lower(
         if log is not None:
             frames = ", ".join(f"{name} {frame.rows or 1} x {frame.cols or 1}"
                                for name, frame in code.layout.operands.items())
-            log.append(Step(kernel.kernel.name, True, f"rows x columns: {frames}; {code.base_row} rows of VMEM"))
+            why = f"rows x columns: {frames}; {code.base_row} rows of VMEM"
+            log.append(Step(kernel.kernel.name, True, why))
     program.write.op("shalt")
-    return Assembly(module.name, spec, tuple(program.buffers), tuple(program.semaphores), program.write.finish())
+    blocks = program.write.finish()
+    return Assembly(module.name, spec, tuple(program.buffers), tuple(program.semaphores), blocks)

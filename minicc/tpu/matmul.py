@@ -1,19 +1,20 @@
 """A dot on the matrix units: which weights stay, which rows stream past them, and when results are fetched.
 
     acc[m, n] += lhs[m, k] @ rhs[k, n]
-        for 4 panels of n at a time, one on each MXU (fewer panels: MXUs share one, each with some of the rows)
+        for 4 panels of n at a time, one on each MXU (fewer panels: MXUs share one, each with some of the
+        rows)
           for each 128 of k       16 vmatpush per MXU: the weights rhs[k, n]
             for 8 rows of m       vmatmul on each MXU; later vpop.mrf, and add to acc
 
-Goes in: a dot, the way round its result is wanted, and where it lies. Comes out: instructions. The operand that has the
-result's columns is the weights, whichever way round it lies (vmatpush.xpose turns it on the way); the other must have k
-along its lanes, and is transposed first if it has not. Elements beyond an extent are pushed as zeros.
+Goes in: a dot, the way round its result is wanted, and where it lies. Comes out: instructions. The operand
+that has the result's columns is the weights, whichever way round it lies (vmatpush.xpose turns it on the
+way); the other must have k along its lanes, and is transposed first if it has not. Elements beyond an
+extent are pushed as zeros.
 
-An MXU answers about 250 cycles after a push, so results are popped one chunk of rows behind: chunk c goes in while c - 1
-comes out, across the boundary between two weight tiles too, and the next tile's weights go to the shadow copy meanwhile.
-With f32, a push keeps the MXU for 48 cycles; 8 to a chunk cover the latency. XLA's own emitter does the same dance.
-Read next: schedule.py.
-"""
+An MXU answers about 250 cycles after a push, so results are popped one chunk of rows behind: chunk c goes
+in while c - 1 comes out, across the boundary between two weight tiles too, and the next tile's weights go
+to the shadow copy meanwhile. With f32, a push keeps the MXU for 48 cycles; 8 to a chunk cover the latency.
+XLA's own emitter does the same dance. Read next: schedule.py. """
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ def matmul(body: Body, block: Block, home: Home, accumulate: bool) -> Home:
     Raises: CompileError for a dot that is not f32.
     """
     if block.dtype != F32:
-        raise CompileError("tpu lower", "the matrix units multiply f32", got=f"a dot of {block.dtype}", need="f32",
-                           at=block.locs, hint="convert both operands to f32")
+        raise CompileError("tpu lower", "the matrix units multiply f32", got=f"a dot of {block.dtype}",
+                           need="f32", at=block.locs, hint="convert both operands to f32")
     frame = home.frame
     (k,) = body.layout.big(block.attrs["contract"])
     lhs, rhs = sorted(block.args, key=lambda arg: frame.cols in arg.axes)
@@ -119,9 +120,10 @@ class _Streams:
         before = [At(rows[0].counter, rows[0].offset - shift + n * SUBLANES) for n in range(self.chunk)]
         self.chunk_of(tile, panels, rows, (tile, before), range(0), swap=False)
 
-    def chunk_of(self, tile: int, panels: list[At], rows: list[At], before: tuple[int, list[At]], weights: range,
-                 swap: bool) -> None:
-        """Push a chunk of rows while the results of the one before it are fetched, and some of the next weights."""
+    def chunk_of(self, tile: int, panels: list[At], rows: list[At], before: tuple[int, list[At]],
+                 weights: range, swap: bool) -> None:
+        """Push a chunk of rows while the results of the one before it are fetched, and some of the next
+        weights."""
         for number in range(max(len(rows), len(before[1]))):
             if number < len(rows):
                 self.push(tile, rows[number], number, panels, swap and number < self.ways)
@@ -131,7 +133,8 @@ class _Streams:
                 self.pop(before[0], before[1][number], number, panels)
 
     def push_weights(self, tile: int, panels: list[At], numbers: range) -> None:
-        """Some of the 16 pushes of weights, to each MXU; turned on the way if they lie the other way round."""
+        """Some of the 16 pushes of weights, to each MXU; turned on the way if they lie the other way
+        round."""
         write, frame = self.body.write, self.weights_frame
         nest, xpose = self.body.at(frame), frame.cols == self.k
         for unit, number in product(range(len(panels) * self.ways), numbers):

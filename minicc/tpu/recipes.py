@@ -3,14 +3,15 @@
     "maximum": binary("vmax")                       vmax.f32 v2, v0, v1         or vmax.s32, as the dtype says
     "divide":  rcp of y, then a multiplication      vrcp v1 ;; vpop.eup v2 ;; vmul.f32 v3, v0, v2
 
-Goes in: a Writer, the dtype of the operands, and the operands: a vector register, a mask register (a bool), or a number
-(a constant). Comes out: the same, with the instructions written. To add an op, add a row to RECIPES: nothing else in
-code generation names an op. `EXPENSIVE` lists the ops worth keeping in memory rather than computing twice.
+Goes in: a Writer, the dtype of the operands, and the operands: a vector register, a mask register (a bool),
+or a number (a constant). Comes out: the same, with the instructions written. To add an op, add a row to
+RECIPES: nothing else in code generation names an op. `EXPENSIVE` lists the ops worth keeping in memory
+rather than computing twice.
 
-Invariants: results are within 2 units in the last place of the exact value (exp: about 1e-6, relative), and infinities,
-zeros and NaNs come out as IEEE says. The EUP gives 2**x, log2, 1/x, 1/sqrt(x) and tanh; the rest is built from these,
-as XLA builds its own. Cody and Waite (1980) is the book on splitting exp's argument. Read next: body.py.
-"""
+Invariants: results are within 2 units in the last place of the exact value (exp: about 1e-6, relative), and
+infinities, zeros and NaNs come out as IEEE says. The EUP gives 2**x, log2, 1/x, 1/sqrt(x) and tanh; the
+rest is built from these, as XLA builds its own. Cody and Waite (1980) is the book on splitting exp's
+argument. Read next: body.py. """
 
 from __future__ import annotations
 
@@ -72,18 +73,19 @@ def _abs(write: Writer, dtype: DType, x: Operand) -> Operand:
 
 
 def _sign(write: Writer, dtype: DType, x: Operand) -> Operand:
-    negative = write.op("vsel", write.op("vcmp.lt.f32", x, 0.0), -1.0, x)  # a zero and a NaN stay what they are
+    negative = write.op("vsel", write.op("vcmp.lt.f32", x, 0.0), -1.0, x)  # a zero and a NaN stay
     return write.op("vsel", write.op("vcmp.gt.f32", x, 0.0), 1.0, negative)
 
 
 def _exp(write: Writer, dtype: DType, x: Operand) -> Operand:
     """2**n * 2**f, with n whole and x - n * ln 2 exact, so that no bit of f is lost however large x is."""
-    x = write.op("vmax.f32", write.op("vmin.f32", x, 100.0), -150.0)  # beyond, the result is inf or 0 all the same
+    x = write.op("vmax.f32", write.op("vmin.f32", x, 100.0), -150.0)  # beyond, it is inf or 0 all the same
     n = write.op("vfloor.f32", write.op("vmul.f32", x, LOG2_E))
     rest = write.op("vsub.f32", x, write.op("vmul.f32", n, LN_2_HIGH))
     rest = write.op("vsub.f32", rest, write.op("vmul.f32", n, LN_2_LOW))
     power = transcendental("vpow2")
-    return write.op("vmul.f32", power(write, dtype, write.op("vmul.f32", rest, LOG2_E)), power(write, dtype, n))
+    fraction = power(write, dtype, write.op("vmul.f32", rest, LOG2_E))
+    return write.op("vmul.f32", fraction, power(write, dtype, n))
 
 
 def _log(write: Writer, dtype: DType, x: Operand) -> Operand:

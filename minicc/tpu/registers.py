@@ -1,16 +1,15 @@
 """Register allocation: from unlimited registers to the machine's 64 scalar, 64 vector and 16 mask registers.
 
-    v117 lives from bundle 0x12 to 0x15,  v118 from 0x14 to 0x20,  v119 from 0x16 on     ->     v0, v1, v0 again
+    v117 lives from bundle 0x12 to 0x15,  v118 from 0x14 to 0x20,  v119 from 0x16 on    ->    v0, v1, v0
 
-Goes in: a scheduled Program over virtual registers. Comes out: the same program over the machine's. Linear scan: each
-register's life is one interval of bundles, from its first write to its last read, stretched over every block it is live
-through; in the order of their starts, each takes a register that no living interval holds. A read in a bundle comes
-before a write, so one's last bundle may be the other's first. Running out is an error that shows who holds what: spilling
-to VMEM is an exercise.
+Goes in: a scheduled Program over virtual registers. Comes out: the same program over the machine's. Linear
+scan: each register's life is one interval of bundles, from its first write to its last read, stretched over
+every block it is live through; in the order of their starts, each takes a register that no living interval
+holds. A read in a bundle comes before a write, so one's last bundle may be the other's first. Running out
+is an error that shows who holds what: spilling to VMEM is an exercise.
 
-Source: Poletto and Sarkar, "Linear scan register allocation" (1999). LLVM splits and evicts intervals as well; XLA's TPU
-backend spills to VMEM. Read next: emulator.py, where the program runs.
-"""
+Source: Poletto and Sarkar, "Linear scan register allocation" (1999). LLVM splits and evicts intervals as
+well; XLA's TPU backend spills to VMEM. Read next: emulator.py, where the program runs. """
 
 from __future__ import annotations
 
@@ -42,8 +41,8 @@ class Interval:
 def allocate(program: Program, spec: TPUSpec, log: list[Step] | None = None) -> Program:
     """Give every virtual register one of the machine's, and verify what comes out.
 
-    Raises: CompileError if more values live at once than there are registers, or the program overflows a memory.
-    """
+    Raises: CompileError if more values live at once than there are registers, or the program overflows a
+    memory. """
     found = intervals(program)
     names: dict[Reg, Reg] = {}
     for kind, count in spec.registers.items():
@@ -87,7 +86,8 @@ def intervals(program: Program) -> list[Interval]:
 def _block_starts(program: Program) -> list[int]:
     """The bundles at which a basic block begins: at labels, and behind branches."""
     starts = {0} | {pc for _, pc in program.labels}
-    starts |= {pc + 1 for pc, bundle in enumerate(program.bundles) if any(op.op == "sbr.rel" for op in bundle.ops)}
+    starts |= {pc + 1 for pc, bundle in enumerate(program.bundles)
+               if any(op.op == "sbr.rel" for op in bundle.ops)}
     return sorted(start for start in starts if start < len(program.bundles))
 
 
@@ -118,7 +118,7 @@ def _out_of_registers(living: list[Interval], kind: str, count: int, program: Pr
     at: tuple[Loc, ...] = merge_locs(*locs)
     return CompileError("tpu registers", f"out of {name} registers; the longest lives, in bundles:{rows}\n ",
                         got=f"{len(living)} live at bundle {max(i.start for i in living) // 2:#x}",
-                        need=f"at most {count}", at=at, hint="fewer values at once: a smaller kernel, or smaller tiles")
+                        need=f"at most {count}", at=at, hint="a smaller kernel, or smaller tiles")
 
 
 def _writer(program: Program, interval: Interval) -> Instr | None:

@@ -6,14 +6,14 @@
     vld v2, [x + 0x8]               { vst [y + 0x8], v3 ;; sbr.rel .loop }
     ...
 
-Goes in: an Assembly. Comes out: a Program over the same registers. Cycle by cycle, of the instructions whose operands
-are ready, those with the longest way to the end of the block go first, as far as the slots reach. Once most registers are
-taken, only what frees one goes, or what comes first in the order of the code: so the schedule never needs many more than
-the code as it was written. A cycle in which nothing can issue gets no bundle, since the machine waits by itself.
+Goes in: an Assembly. Comes out: a Program over the same registers. Cycle by cycle, of the instructions
+whose operands are ready, those with the longest way to the end of the block go first, as far as the slots
+reach. Once most registers are taken, only what frees one goes, or what comes first in the order of the
+code: so the schedule never needs many more than the code as it was written. A cycle in which nothing can
+issue gets no bundle, since the machine waits by itself.
 
-List scheduling is what LLVM does for VLIW machines; overlapping rounds of a loop (modulo scheduling) is the step beyond.
-Source: Gibbons and Muchnick (1986). Read next: dependence.py for the edges, registers.py.
-"""
+List scheduling is what LLVM does for VLIW machines; overlapping rounds of a loop (modulo scheduling) is the
+step beyond. Source: Gibbons and Muchnick (1986). Read next: dependence.py for the edges, registers.py. """
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def schedule(assembly: Assembly, spec: TPUSpec, log: list[Step] | None = None) -
 class _Packer:
     """One block being scheduled."""
 
-    def __init__(self, ops: Sequence[Instr], found: Dependences, spec: TPUSpec, head: set[Reg], end: set[Reg]) -> None:
+    def __init__(
+        self, ops: Sequence[Instr], found: Dependences, spec: TPUSpec, head: set[Reg], end: set[Reg]
+    ) -> None:
         self.ops, self.found, self.spec = ops, found, spec
         self.waits_for = [0] * len(ops)
         for edges in found.edges:
@@ -112,8 +114,8 @@ class _Packer:
         if not op.dst or op.dst in self.live or number == self._oldest():
             return True
         kind = op.dst.kind
-        freed = sum(reg.kind == kind and self.readers[reg] == 1 and reg not in self.end for reg in set(op.reads()))
-        return freed > 0 or self.taken[kind] < self.spec.registers[kind] - SPARE[kind]
+        frees = any(reg.kind == kind and self.readers[reg] == 1 and reg not in self.end for reg in op.reads())
+        return frees or self.taken[kind] < self.spec.registers[kind] - SPARE[kind]
 
     def _oldest(self) -> int:
         """The first instruction, in the order of the code, that has not been issued."""

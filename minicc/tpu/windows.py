@@ -1,12 +1,11 @@
 """Windows: which elements of an array in HBM a block's copy moves, and where in the block they go.
 
     x: f32[130,784] at (m, k), block 64 x 112, last m    ->  element s5, shape (2, 112), strides (784, 1)
-    x: f32[32] at (m - 1), fill 0, first m               ->  element 0, shape 7, from the block's second element on
+    x: f32[32] at (m - 1), fill 0, first m               ->  element 0, shape 7, to the block's second element
 
-Goes in: an operand and a step. Comes out: the operands of one DMA. Only what lies inside the array is copied. Where an
-index can leave the array (`fill`), the window is clipped at both ends, to nothing if need be; elsewhere that cannot
-happen, and no code is spent on it.
-"""
+Goes in: an operand and a step. Comes out: the operands of one DMA. Only what lies inside the array is
+copied. Where an index can leave the array (`fill`), the window is clipped at both ends, to nothing if need
+be; elsewhere that cannot happen, and no code is spent on it. """
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def window(write: Writer, layout: Layout, operand: Operand, point: Point) -> Win
         shape, steps, skipped = [*shape, 1], [*steps, 1], [*skipped, 0]
     if operand.fill is not None:
         shape[-1] = write.mul(shape[-1], inside)
-    panel = write.scalar("sdiv.s32", skipped[-1], LANES)
+    panel = write.div(skipped[-1], LANES)
     lane = write.sub(skipped[-1], write.mul(panel, LANES))
     rows = (*skipped[:-1], write.mul(panel, layout.pitch(frame)))
     return Window(element, tuple(shape), tuple(steps), rows, lane)
@@ -60,10 +59,9 @@ def window(write: Writer, layout: Layout, operand: Operand, point: Point) -> Win
 
 def _inside(write: Writer, start: Scalar, size: int, stride: int, extent: Scalar) -> tuple[Scalar, Scalar]:
     """How many elements of a block come before the array, and how many then lie inside it."""
-    before = write.scalar("sdiv.s32", write.scalar("smax.s32", write.sub(stride - 1, start), 0), stride)
-    until = write.scalar("sdiv.s32", write.scalar("smax.s32", write.sub(size + stride - 1, start), 0), stride)
-    count = write.sub(write.min(extent, until), before)
-    return before, write.scalar("smax.s32", count, 0)
+    before, until = (write.div(write.max(write.sub(edge + stride - 1, start), 0), stride)
+                     for edge in (0, size))
+    return before, write.max(write.sub(write.min(extent, until), before), 0)
 
 
 def _outside_dims_inside(write: Writer, operand: Operand, walked: list[int], starts: list[Scalar]) -> Scalar:
@@ -71,6 +69,6 @@ def _outside_dims_inside(write: Writer, operand: Operand, walked: list[int], sta
     inside: Scalar = 1
     for dim, start in enumerate(starts):
         if dim not in walked:
-            low = write.scalar("scmp.le.s32", 0, start)
-            inside = write.mul(inside, write.mul(low, write.scalar("scmp.lt.s32", start, operand.type.shape[dim])))
+            size = operand.type.shape[dim]
+            inside = write.mul(inside, write.mul(write.less(-1, start), write.less(start, size)))
     return inside
