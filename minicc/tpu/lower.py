@@ -128,9 +128,10 @@ class _KernelCode:
         skip = point.away(command.first, command.last)
         if command.ahead > 0:
             skip = write.either(skip, write.less(point.left.value, 1))
-        if command.ahead < 0:  # the wait on an output: so many copies may not have been started yet
+        if command.ahead < 0:  # the wait on an output: so many copies need not have started yet
             skip = write.either(skip, write.less(slots.flying.value, -command.ahead))
-        if command.ahead < 0:  # the wait on an output: so many copies may not have started yet
+        starts = command.verb is Verb.START
+        run = partial(self.start, operand, point) if starts else partial(self.wait, operand)
         write.skip_if(skip, f"{self.kernel.name}.skip", run)
 
     # ---- copies ----
