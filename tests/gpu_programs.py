@@ -111,6 +111,12 @@ def padded(n: int) -> Graph:
     return s.graph(s.multiply(p, s.exp(y)))
 
 
+def padded_matmul(n: int) -> Graph:
+    s = Sketch()
+    x, w = s.input("x", n, 20), s.input("w", 23, 5)
+    return s.graph(matmul(s, s.pad(x, 1.5, low=(1, 2), high=(0, 1), interior=(0, 0)), w))
+
+
 def batched(n: int) -> Graph:
     s = Sketch()
     q, k = s.input("q", 3, n, 2, 8), s.input("k", 3, n, 2, 8)
@@ -181,8 +187,8 @@ def flags(n: int) -> Graph:
 
 
 PROGRAMS: dict[str, Callable[[int], Graph]] = {f.__name__: f for f in (
-    layer, chain, softmax, total, columns, transposed, weight_gradient, strided, padded, batched,
-    matrix_vector, outer, relu_gradient, argmax, one_hot, layernorm, attention, flags,
+    layer, chain, softmax, total, columns, transposed, weight_gradient, strided, padded, padded_matmul,
+    batched, matrix_vector, outer, relu_gradient, argmax, one_hot, layernorm, attention, flags,
 )}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from gpu_programs import F32, PROGRAMS, Sketch, agrees, kernels_of, layer, softmax
@@ -15,16 +17,20 @@ from minicc.kernel.ir import Axis, AxisKind, Block, Guard, Index, Kernel, Operan
 RAGGED = (1, 7, 127, 129, 1000)
 
 
+def run_vector(kernel: Kernel, buffers: dict[str, np.ndarray], chunk_elements: int = 0) -> None:
+    vector_kernel(kernel, chunk_elements).run(buffers)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_vector_mode_agrees_with_float64_at_ragged_sizes(name):
     for n in RAGGED:
-        assert agrees(PROGRAMS[name](n), lambda kernel, buffers: vector_kernel(kernel).run(buffers))
+        assert agrees(PROGRAMS[name](n), run_vector)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_chunks_change_nothing_but_the_rounding(name):
     for chunk in (5, 64):
-        run = lambda kernel, buffers, c=chunk: vector_kernel(kernel, chunk_elements=c).run(buffers)  # noqa: E731
+        run = partial(run_vector, chunk_elements=chunk)
         assert agrees(PROGRAMS[name](37), run)
 
 
@@ -57,7 +63,7 @@ def test_a_sum_over_a_long_axis_keeps_an_accumulator_between_chunks():
     graph = s.graph(s.reduce(s.exp(x), kind="sum", axes=(0,)))
     (kernel,) = kernels_of(graph).kernels
     assert "add(acc, " in vector_kernel(kernel, chunk_elements=300).source
-    assert agrees(graph, lambda kernel, buffers: vector_kernel(kernel, chunk_elements=300).run(buffers))
+    assert agrees(graph, partial(run_vector, chunk_elements=300))
 
 
 def test_a_transposed_operand_is_a_view_not_a_copy():
@@ -72,7 +78,7 @@ def test_names_of_buffers_cannot_reach_the_generated_text():
     s = Sketch()
     x, y = s.input("exp", 4), s.input("a-b'; import os #", 4)
     graph = s.graph(s.add(s.exp(x), y))
-    assert agrees(graph, lambda kernel, buffers: vector_kernel(kernel).run(buffers))
+    assert agrees(graph, run_vector)
 
 
 def copy_kernel(index: Index) -> Kernel:

@@ -203,7 +203,8 @@ class _Lower:
             mask = both(self.within(axis, scope.at[axis]), self.within(inner, k, TILE))
             part = step.inner({inner: k}, mask)
             value = self.value(part, arg)
-            if arg.op != "load" and mask is not None:
+            zero_outside = arg.op == "load" and not self.operands[arg.attrs["ref"]].fill
+            if mask is not None and not zero_outside:
                 value = self.let(part, "t", Expr("select", (mask, value, const(0, block.dtype)), block.dtype))
             step.statements += [*part.statements, Store(tile.name, slot, value, locs=block.locs)]
         step.statements += [Barrier(block.locs), self.multiply_add(total, tiles, block), Barrier(block.locs)]
