@@ -4,18 +4,18 @@
     compiled.run([x, w])       ->  [y]
     compiled.graph   .kernels   .pipelined   .program   .records        every level, to print, draw and run
 
-Goes in: a graph and a device. Comes out: a Compiled. `PASSES` is the whole compiler on one screen. Invariants: programs
-are cached by structure, device and slots, never by names, user lines or data (structure.py); a pass is a function from
-a level to a level and gets its slots as arguments (slots.py); with nobody listening, no decision is logged.
-XLA keeps the same order: HLO passes, fusion, layout and buffer assignment, codegen per backend. Read next:
-graph/simplify.py, kernel/fuse.py.
+Goes in: a graph and a device. Comes out: a Compiled. `PASSES` is the whole compiler on one screen.
+Invariants: programs are cached by structure, device and slots, never by names, user lines or data
+(structure.py); a pass is a function from a level to a level and gets its slots as arguments (slots.py);
+with nobody listening, no decision is logged. XLA keeps the same order: HLO passes, fusion, layout and
+buffer assignment, codegen per backend. Read next: graph/simplify.py, kernel/fuse.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -28,13 +28,13 @@ from minicc.graph.evaluate import check_inputs
 from minicc.graph.ir import Graph
 from minicc.graph.simplify import simplify
 from minicc.kernel.fuse import fuse
-from minicc.kernel.ir import Module
+from minicc.kernel.ir import Kernel, Module
 from minicc.kernel.legalize import legalize
-from minicc.kernel.memory import MemoryPlan, plan
+from minicc.kernel.memory import WORD_BYTES, MemoryPlan, plan
 from minicc.kernel.pipeline import PipelinedKernel, pipeline
 from minicc.kernel.tile import tile
+from minicc.report import GPUProfile, TPUProfile, explanation
 from minicc.slots import current_slots, mark_used, run_pass
-from minicc.report import GPUProfile, TPUProfile, explanation, tpu_profile
 from minicc.structure import numbered, rebound_graph, rebound_kernel, rebound_program, speaking_of, structure
 from minicc.tpu.emulator import run as run_tpu
 from minicc.tpu.isa import Program
@@ -53,29 +53,28 @@ class Levels:
 
     device: Device
     graph: Graph
-    module: Module | None = None
-    plan: MemoryPlan | None = None
+    module: Module = Module("", (), (), ())
+    plan: MemoryPlan = MemoryPlan({}, 0, 0)
     pipelined: tuple[PipelinedKernel, ...] = ()
     assembly: Any = None
     scheduled: Any = None
-    program: Program | GPUProgram | None = None
+    program: Any = None  # a tpu's Program, a gpu's GPUProgram
     records: list[PassRecord] = field(default_factory=list)
 
-    def each_kernel(self, change: Callable) -> Module:
+    def each_kernel(self, change: Callable[[Kernel], Any]) -> Module:
         """The module with `change` applied to each kernel."""
-        assert self.module is not None
-        return replace(self.module, kernels=tuple(change(kernel) for kernel in self.module.kernels))
+        return replace(self.module, kernels=tuple(map(change, self.module.kernels)))
 
-    def resident(self, kernel: Any) -> tuple[str, ...]:
+    def resident(self, kernel: Kernel) -> tuple[str, ...]:
         """The operands of a kernel whose buffers stay in fast memory."""
-        assert self.plan is not None
         return tuple(op.name for op in kernel.operands if self.plan.resident(op.buffer))
 
 
 class Pass(NamedTuple):
-    """One line of the compiler: its name (and slot), the function, what it fills in, and how it is called.
+    """One line of the compiler: its name (and slot), the function, the level it fills in, how it is called.
 
-    call(run, at): `run` calls the function or what is in its slot; `at` is the Levels so far. only: "tpu" or "gpu".
+    call(run, at): `run` calls the function or what is in its slot; `at` is the Levels so far. only: a kind of
+    device.
     """
 
     name: str
@@ -89,64 +88,64 @@ PASSES: tuple[Pass, ...] = (
     Pass("simplify", simplify, "graph", lambda run, at: run(at.graph)),
     Pass("legalize", legalize, "graph", lambda run, at: run(at.graph)),
     Pass("fuse", fuse, "module", lambda run, at: run(at.graph, at.device.target)),
-    Pass("tile", tile, "module", lambda run, at: at.each_kernel(lambda kernel: run(kernel, at.device.target))),
+    Pass("tile", tile, "module", lambda run, at: at.each_kernel(lambda k: run(k, at.device.target))),
     Pass("plan", plan, "plan", lambda run, at: run(at.module, at.device.target)),
     Pass("pipeline", pipeline, "pipelined",
-         lambda run, at: tuple(run(k, resident=at.resident(k)) for k in at.module.kernels), only="tpu"),
+         lambda run, at: tuple(run(k, resident=at.resident(k)) for k in at.module.kernels), "tpu"),
     Pass("lower", lower, "assembly",
-         lambda run, at: run(at.pipelined, at.module, at.plan, at.device.spec), only="tpu"),
-    Pass("schedule", schedule, "scheduled", lambda run, at: run(at.assembly, at.device.spec), only="tpu"),
-    Pass("allocate", allocate, "program", lambda run, at: run(at.scheduled, at.device.spec), only="tpu"),
-    Pass("lower_gpu", lower_gpu, "program", lambda run, at: run(at.module, at.device.spec), only="gpu"),
+         lambda run, at: run(at.pipelined, at.module, at.plan, at.device.spec), "tpu"),
+    Pass("schedule", schedule, "scheduled", lambda run, at: run(at.assembly, at.device.spec), "tpu"),
+    Pass("allocate", allocate, "program", lambda run, at: run(at.scheduled, at.device.spec), "tpu"),
+    Pass("lower_gpu", lower_gpu, "program", lambda run, at: run(at.module, at.device.spec), "gpu"),
 )
 
 
 def run_passes(graph: Graph, device: Device, logging: bool = False) -> Levels:
     """Run every pass of the device over a graph. logging: keep each pass's decisions in its record."""
     levels = Levels(device, graph)
-    kind = "tpu" if device.is_tpu else "gpu"
-    for step in PASSES:
-        if step.only not in ("", kind):
+    before: object = graph
+    for name, function, fills, call, only in PASSES:
+        if not device.name.startswith(only):
             continue
         log: list[Step] | None = [] if logging else None
-
-        def run(*args: Any, step: Pass = step, log: list[Step] | None = log, **options: Any) -> Any:
-            return run_pass(step.name, step.function, *args, log=log, **options)
-
-        before, start = getattr(levels, step.fills) or levels.module or levels.graph, perf_counter()
-        after = step.call(run, levels)
-        setattr(levels, step.fills, after)
-        record = PassRecord(step.name, before, after, tuple(log or ()), perf_counter() - start)
-        levels.records.append(record)
+        started = perf_counter()
+        after = call(partial(run_pass, name, function, log=log), levels)
+        setattr(levels, fills, after)
+        levels.records.append(PassRecord(name, before, after, tuple(log or ()), perf_counter() - started))
+        before = after
     return levels
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program, with the lines of the graph that asked for it. mode: "vector" or "lane" on a gpu."""
+    """A program, with the lines of the graph that asked for it. mode: "vector" or "lane", on a gpu."""
 
     raw_graph: Graph
     device: str
     mode: str
     levels: Levels = field(repr=False)
     lines: Lines = field(repr=False)
-    reports: list = field(default_factory=list, repr=False, compare=False)  # of the last run, if the machine gives one
+    reports: list = field(default_factory=list, repr=False, compare=False)  # what the last run counted
 
     @cached_property
     def graph(self) -> Graph:
         """The simplified graph, with the lines of the graph that was handed in."""
         return replace(rebound_graph(self.levels.graph, self.lines), name=self.raw_graph.name)
 
+    @property
+    def module(self) -> Module:
+        """The tiled kernels, as the cache shares them."""
+        return self.levels.module
+
     @cached_property
     def kernels(self) -> Module:
-        """The tiled kernels."""
-        return replace(
-            self.levels.each_kernel(lambda kernel: rebound_kernel(kernel, self.lines)), name=self.raw_graph.name)
+        """The tiled kernels, with the user's lines."""
+        module = self.levels.each_kernel(lambda kernel: rebound_kernel(kernel, self.lines))
+        return replace(module, name=self.raw_graph.name)
 
     @property
     def plan(self) -> MemoryPlan:
         """Where each buffer lives."""
-        assert self.levels.plan is not None
         return self.levels.plan
 
     @cached_property
@@ -160,7 +159,6 @@ class Compiled:
         program = self.levels.program
         if isinstance(program, Program):
             return rebound_program(program, self.lines)
-        assert program is not None
         return replace(program, module=self.kernels)
 
     @property
@@ -173,18 +171,26 @@ class Compiled:
         started = perf_counter()
         with speaking_of(self.lines):
             checked = check_inputs(self.raw_graph, arrays)
-            names = [name for name, _ in self.module.inputs]
-            held = {n: checked[value.node] for n, value in zip(names, self.raw_graph.inputs, strict=True)}
-            outputs = self._execute(held)
+            buffers = {name: checked[value.node] for (name, _), value
+                       in zip(self.module.inputs, self.raw_graph.inputs, strict=True)}
+            buffers |= self.module.constants
+            self._execute(buffers)
         for hook in on_run:
             hook(self, perf_counter() - started)
-        return outputs
+        return [np.array(buffers[name].reshape(t.shape), t.dtype.numpy) for name, t in self.module.outputs]
 
-    @property
-    def module(self) -> Module:
-        """The tiled kernels, as the cache shares them."""
-        assert self.levels.module is not None
-        return self.levels.module
+    def _execute(self, buffers: dict[str, np.ndarray]) -> None:
+        """Fill in the outputs."""
+        self.reports.clear()
+        if not self.module.kernels:
+            return  # every output is an input or a constant
+        if isinstance(self.levels.program, Program):
+            self.reports.append(run_tpu(self.levels.program, buffers))
+            buffers |= self.reports[0].outputs
+        elif self.mode == "lane":
+            self.reports.extend(self.levels.program.run_lane(buffers))
+        else:
+            self.levels.program.run(buffers)
 
     def profile(self) -> TPUProfile | GPUProfile:
         """Where the cycles of the last run went, or those of a run on zeros if there was none.
@@ -192,40 +198,23 @@ class Compiled:
         On a gpu it is lane mode that counts.
         """
         if not self.reports:
-            zeros = [np.zeros(value.shape, value.dtype.numpy) for value in self.raw_graph.inputs]
-            lane = replace(self, mode="lane", reports=self.reports)
-            lane.run(zeros)
+            counting = replace(self, mode="lane")  # its reports are the same list
+            counting.run([np.zeros(value.shape, value.dtype.numpy) for value in self.raw_graph.inputs])
         spec = self.levels.device.spec
         if isinstance(spec, TPUSpec):
-            return tpu_profile(self.reports[0], self.module, spec)
+            moved = [type.elements * WORD_BYTES for _, type in (*self.module.inputs, *self.module.outputs)]
+            return TPUProfile(spec, self.reports[0], sum(moved))
         return GPUProfile(self.device, tuple(self.reports))
 
     def explain(self) -> str:
-        """Why these kernels, these tiles and these places: every decision, with what it was weighed against."""
+        """Why these kernels, tiles and places: every decision, and what it was weighed against."""
         device = self.levels.device
         levels = run_passes(numbered(self.raw_graph), device, logging=True)
-        lines = [kernel.locs() for kernel in self.kernels.kernels]
-        return explanation(levels.records, self.module, device.target, lines)
-
-    def _execute(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        module, program = self.module, self.levels.program
-        self.reports.clear()
-        buffers: dict[str, np.ndarray] = {**module.constants, **inputs}
-        if not module.kernels:
-            pass  # every output is an input or a constant
-        elif isinstance(program, Program):
-            report = run_tpu(program, {**module.constants, **inputs})
-            self.reports.append(report)
-            buffers |= report.outputs
-        elif self.mode == "lane":
-            self.reports.extend(self.program.run_lane(buffers))
-        else:
-            program.run(buffers)
-        return [np.array(buffers[name].reshape(type.shape), type.dtype.numpy) for name, type in module.outputs]
+        return explanation(levels.records, self.kernels, device.target)
 
 
 on_compile: list[Callable[[Compiled], Any]] = []  # called with each program newly compiled
-on_run: list[Callable[[Compiled, float], Any]] = []  # called with each program that ran, and the seconds it took
+on_run: list[Callable[[Compiled, float], Any]] = []  # called after each run, with the seconds it took
 _cache: dict[tuple, Levels] = {}
 
 
@@ -237,14 +226,12 @@ def compile_graph(graph: Graph, device: Any = None, mode: str = "vector") -> Com
     where = find(device)
     key = (structure(graph), repr(where), current_slots())
     lines = tuple(graph.lines(node) for node in graph.nodes())
-    levels = _cache.get(key)
-    fresh = levels is None
-    if levels is None:
-        with speaking_of(lines):
-            levels = _cache[key] = run_passes(numbered(graph), where, logging=bool(on_compile))
-    mark_used(tuple(record.name for record in levels.records))
-    compiled = Compiled(graph, where.name, mode, levels, lines)
+    fresh = key not in _cache
     if fresh:
-        for hook in on_compile:
-            hook(compiled)
+        with speaking_of(lines):
+            _cache[key] = run_passes(numbered(graph), where, logging=bool(on_compile))
+    mark_used(tuple(record.name for record in _cache[key].records))
+    compiled = Compiled(graph, where.name, mode, _cache[key], lines)
+    for hook in on_compile if fresh else ():
+        hook(compiled)
     return compiled

@@ -1,14 +1,14 @@
 """What a program did, and why it is as it is: the texts of `profile()` and `explain()`.
 
-    tpu:v5e: 5213 cycles, 3.5 us at 1.5 GHz
-      mxu            1843.0   35.4 %
-      dma x          1407.0   27.0 %
+    tpu:v5e, emulated: 5213 cycles, 3.5 us at 1.5 GHz
+      mxu            1843.0   35.4%
+      dma x          1407.0   27.0%
       ...
-    bound by hbm: 1203 cycles; reached 23 % of it
+    bound by mxu: 1800 cycles at the least, 35% of the run
 
-Goes in: the levels of a program and the emulator's Run. Comes out: plain data that prints. Invariants: the cycles by
-cause add up to the total; the bound is the largest of what each resource needs at the least, for the bytes and the
-products this program really moves and makes; nothing here is measured on this CPU's clock.
+Goes in: the levels of a program and the emulator's Run. Comes out: plain data that prints. Invariants: the
+cycles by cause add up to the total; the bound is the largest of what each resource needs at the least, for
+the bytes and the products this program really moves and makes; nothing here is measured on this CPU's clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from minicc.errors import Loc
 from minicc.kernel.cost import Target, cost
 from minicc.kernel.ir import Module
 from minicc.tpu.emulator import Run
@@ -29,41 +28,45 @@ class TPUProfile:
     """One run of a TPU program, accounted for. Units: cycles of the machine's clock, bytes."""
 
     spec: TPUSpec
-    cycles: int
-    causes: Mapping[str, float]
-    kernel_cycles: Mapping[str, int]
-    hbm_bytes: int
+    run: Run
     compulsory_bytes: int
-    bounds: Mapping[str, float]
+
+    @property
+    def cycles(self) -> int:
+        """Cycles from the first bundle to the last result."""
+        return self.run.cycles
+
+    @property
+    def causes(self) -> Mapping[str, float]:
+        """cause -> cycles; they add up to the total."""
+        return self.run.causes
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes copied from and to HBM; compulsory_bytes of them are inputs and outputs."""
+        return self.run.hbm_read_bytes + self.run.hbm_write_bytes
 
     @property
     def bound(self) -> tuple[str, float]:
         """The resource that binds, and the fewest cycles in which it could do this program's work."""
-        return max(self.bounds.items(), key=lambda pair: pair[1])
+        hbm = self.run.hbm_charged_bytes / self.spec.hbm_bytes_per_cycle
+        return max(("hbm", hbm), ("mxu", self.run.mxu_busy_cycles / self.run.mxus), key=lambda pair: pair[1])
 
     def __str__(self) -> str:
-        micros = self.cycles / self.spec.clock_ghz / 1000
-        lines = [f"tpu:{self.spec.name}, emulated: {self.cycles} cycles, {micros:.1f} us at {self.spec.clock_ghz} GHz"]
-        lines += _shares(dict(sorted(self.causes.items(), key=lambda pair: -pair[1])), self.cycles)
-        if len(self.kernel_cycles) > 1:
-            lines += ["by kernel", *_shares({name or "launch": c for name, c in self.kernel_cycles.items()}, self.cycles)]
-        name, least = self.bound
-        lines.append(f"HBM traffic {self.hbm_bytes} bytes; {self.compulsory_bytes} are inputs and outputs")
-        lines.append(f"bound by {name}: {least:.0f} cycles at the least, {least / max(1, self.cycles):.0%} of the run")
-        return "\n".join(lines)
+        spec, name, least = self.spec, *self.bound
+        micros = self.cycles / spec.clock_ghz / 1000
+        kernels = {name or "before": cycles for name, cycles in self.run.kernel_cycles.items()}
+        return "\n".join([
+            f"tpu:{spec.name}, emulated: {self.cycles} cycles, {micros:.1f} us at {spec.clock_ghz} GHz",
+            *_shares(dict(sorted(self.causes.items(), key=lambda pair: -pair[1])), self.cycles),
+            *(["by kernel", *_shares(kernels, self.cycles)] if len(kernels) > 1 else []),
+            f"HBM traffic {self.hbm_bytes} bytes; {self.compulsory_bytes} are inputs and outputs",
+            f"bound by {name}: {least:.0f} cycles at the least, {least / self.cycles:.0%} of the run"])
 
 
 def _shares(table: Mapping[str, float], total: int) -> list[str]:
     width = max(map(len, table), default=0)
-    return [f"  {name:{width}} {cycles:12.1f} {cycles / max(1, total):7.1%}" for name, cycles in table.items()]
-
-
-def tpu_profile(run: Run, module: Module, spec: TPUSpec) -> TPUProfile:
-    """Account for a run."""
-    moved = [type.elements * 4 for _, type in (*module.inputs, *module.outputs)]
-    bounds = {"hbm": run.hbm_charged_bytes / spec.hbm_bytes_per_cycle, "mxu": run.mxu_busy_cycles / run.mxus}
-    return TPUProfile(spec, run.cycles, run.causes, run.kernel_cycles, run.hbm_read_bytes + run.hbm_write_bytes,
-                      sum(moved), bounds)
+    return [f"  {name:{width}} {cycles:12.1f} {cycles / total:7.1%}" for name, cycles in table.items()]
 
 
 @dataclass(frozen=True)
@@ -77,21 +80,19 @@ class GPUProfile:
         return "\n".join([f"{self.name}, emulated thread by thread", *map(str, self.reports)])
 
 
-def explanation(records: Sequence[PassRecord], module: Module, target: Target, lines: Sequence[tuple[Loc, ...]]) -> str:
-    """Why these kernels and these tiles: every decision of every pass, then each kernel's lines and price.
-
-    lines: the user's lines of each kernel, in order.
-    """
-    text = []
+def explanation(records: Sequence[PassRecord], module: Module, target: Target) -> str:
+    """Why these kernels and these tiles: every decision of every pass, then each kernel's price and lines."""
+    text: list[str] = []
     for record in records:
         if record.steps:
             text += [record.name, *(f"  {step}" for step in record.steps), ""]
-    for kernel, locs in zip(module.kernels, lines, strict=True):
+    for kernel in module.kernels:
         price = cost(kernel, target)
-        compute = price.dot_flops / target.dot_flops_per_cycle
-        needs = {"hbm": price.bytes / target.bytes_per_cycle, "dot": compute,
+        needs = {"hbm": price.bytes / target.bytes_per_cycle,
+                 "dot": price.dot_flops / target.dot_flops_per_cycle,
                  "vector": price.vector_ops / target.vector_ops_per_cycle}
         binds = max(needs, key=lambda name: needs[name])
-        text += [f"kernel {kernel.name}: {price.cycles:.0f} cycles predicted, {price.bytes} bytes, bound by {binds}"]
-        text += [f"  {loc}: {loc.source()}" for loc in locs]
+        text.append(f"kernel {kernel.name}: {price.cycles:.0f} cycles and {price.bytes} bytes predicted, "
+                    f"bound by {binds}")
+        text += [f"  {loc}: {loc.source()}" for loc in kernel.locs()]
     return "\n".join(text)

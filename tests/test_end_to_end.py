@@ -1,4 +1,5 @@
-"""Every program on every execution: tpu, gpu in vector mode and in lane mode give what numpy gives in float64."""
+"""Every program on every execution: tpu, gpu in vector mode and in lane mode give what numpy gives in
+float64."""
 
 from __future__ import annotations
 
@@ -82,7 +83,9 @@ PROGRAMS = {
 
 def inputs_of(shapes):
     rng = np.random.default_rng(0)
-    return [(rng.standard_normal(shape) * (0.1 if len(shape) == 2 else 1.0)).astype(np.float32) for shape in shapes]
+    scales = [0.1 if len(shape) == 2 else 1.0 for shape in shapes]
+    pairs = zip(shapes, scales, strict=True)
+    return [(rng.standard_normal(shape) * scale).astype(np.float32) for shape, scale in pairs]
 
 
 def graph_of(name):
