@@ -83,6 +83,13 @@ def test_a_script_runs_as_itself(script: Path, capsys: pytest.CaptureFixture[str
     assert code == 0 and out == "from the script\n"
 
 
+def test_a_script_runs_on_the_device_of_the_command(
+    script: Path, capsys: pytest.CaptureFixture[str]
+):
+    code, _, err = run(["run", str(script), "--device", "tpu", "--debug", "1"], capsys)
+    assert code == 0 and "eager on tpu:v5e: ran in" in err
+
+
 def test_opt_prints_the_graph_and_each_rewrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "g.graph"
     path.write_text("graph g(x: f32[4]) {\n  %0 = multiply(x, 1.0) : f32[4]\n  %1 = exp(%0) : f32[4]\n"
@@ -193,6 +200,8 @@ BAD = [
     (["show"], "no program"),
     (["show", "a.graph", "-c", "rand(3)"], "no program, or two of them"),
     (["show", "missing.graph"], "cannot read missing.graph. got No such file"),
+    (["run", "missing.py"], "cannot read missing.py. got No such file"),
+    (["run", "train.py", "-c", "rand(3)"], "no program, or two of them"),
     (["show", "missing.py"], "cannot read missing.py. got No such file"),
     (["show", "notes.txt"], "a program of unknown kind. got notes.txt"),
     (["show", "-c", DENSE, "--level", "bundles"], "invalid choice: 'bundles'"),

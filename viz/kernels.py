@@ -166,7 +166,7 @@ class _Cluster:
     def _label(self, block: Block) -> str:
         held = [f"kept in {name}" + (f", from {self.starts[name]}" if name in self.starts else "")
                 for name, holder in self.holders.items() if holder is block]
-        args = [str(arg) if arg.op == "constant" else "·" for arg in block.args]
+        args = [f"{arg.attrs['value'].item():.6g}" if arg.op == "constant" else "·" for arg in block.args]
         rest = f"({', '.join(args)})" if any(arg.op == "constant" for arg in block.args) else ""
         soft = [*_attributes(block), f"{block.dtype} ({', '.join(block.axes)})", *held]
         return label(block.op, rest=rest, soft=soft, mono=lines_text(block.locs))

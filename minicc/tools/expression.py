@@ -86,7 +86,7 @@ class _Walker:
     def visit(self, node: ast.expr) -> Any:
         """The value of a node."""
         match node:
-            case ast.Constant(value=bool() | int() | float() | None | str()):
+            case ast.Constant():
                 return node.value
             case ast.Name():
                 self.name(node, node.id, self.names)
@@ -99,8 +99,11 @@ class _Walker:
                 return self.pair(node, node.left, node.op, node.right)
             case ast.Compare(ops=[op], comparators=[right]) if type(op) in OPERATORS:
                 return self.pair(node, node.left, op, right)
+            case ast.Slice():  # only ever inside a subscript
+                parts = (node.lower, node.upper, node.step)
+                return slice(*(part and self.visit(part) for part in parts))
             case ast.Subscript():
-                return self.apply(node, operator.getitem, self.visit(node.value), self.index(node.slice))
+                return self.apply(node, operator.getitem, self.visit(node.value), self.visit(node.slice))
             case ast.Attribute():
                 return self.attribute(node)
             case ast.Call() if all(word.arg for word in node.keywords):  # no **
@@ -111,17 +114,6 @@ class _Walker:
 
     def pair(self, node: ast.expr, left: ast.expr, op: ast.AST, right: ast.expr) -> Any:
         return self.apply(node, OPERATORS[type(op)], self.visit(left), self.visit(right))
-
-    def index(self, node: ast.expr) -> Any:
-        match node:
-            case ast.Slice():
-                parts = (node.lower, node.upper, node.step)
-                return slice(*(None if part is None else self.visit(part) for part in parts))
-            case ast.Tuple():
-                return tuple(self.index(item) for item in node.elts)
-            case ast.Constant(value=value) if value is Ellipsis:
-                return value
-        return self.visit(node)
 
     def attribute(self, node: ast.Attribute) -> Any:
         value = self.visit(node.value)

@@ -55,13 +55,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="for random inputs (default 0)")
 
 
+def check(options: argparse.Namespace) -> None:
+    """Exactly one form of a program must be given."""
+    if (options.program is None) == (options.expression is None):
+        raise CompileError("command line", "no program, or two of them", need=FORMS)
+
+
 def load(options: argparse.Namespace) -> list[Loaded]:
     """The program that the options name.
 
     Raises: CompileError when there is none, or more than one, or it compiles nothing.
     """
-    if (options.program is None) == (options.expression is None):
-        raise CompileError("command line", "no program, or two of them", need=FORMS)
+    check(options)
     if options.expression is not None:
         tensors = evaluate(options.expression, options.seed)
         graph, arrays = EAGER.graph([EAGER.lift(tensor) for tensor in tensors])
@@ -106,10 +111,8 @@ def _unreadable(path: Path, failure: Exception) -> CompileError:
 
 
 def _script(path: Path, function: str, device: str | None) -> list[Loaded]:
-    if not path.is_file():
-        raise _unreadable(path, FileNotFoundError(2, os.strerror(2)))
     with _recorded() as seen, contextlib.redirect_stdout(sys.stderr):
-        run_script(path)
+        run_script(path, device)
     names = list(dict.fromkeys(compiled.graph.name for compiled in seen))
     found = [compiled for compiled in seen if not function or compiled.graph.name == function]
     if not found:
@@ -138,13 +141,17 @@ def _recorded() -> Iterator[list[Compiled]]:
         compiler.on_run.remove(record)
 
 
-def run_script(path: Path) -> None:
-    """Run a file as __main__, the way `python FILE.py` would.
+def run_script(path: Path, device: str | None = None) -> None:
+    """Run a file as __main__, the way `python FILE.py` would; on this device where it names none.
 
     Raises: CompileError with the line on which the script failed; minicc's own errors as they are.
     """
-    argv, first = sys.argv, sys.path[0]
+    if not path.is_file():
+        raise _unreadable(path, FileNotFoundError(2, os.strerror(2)))
+    argv, first, environment = sys.argv, sys.path[0], dict(os.environ)
     sys.argv, sys.path[0] = [str(path)], str(path.resolve().parent)
+    if device is not None:
+        os.environ["MINICC_DEVICE"] = device
     try:
         runpy.run_path(str(path), run_name="__main__")
     except MiniccError:
@@ -157,6 +164,8 @@ def run_script(path: Path) -> None:
                            at=_lines_in(path, failure), hint=f"python {path} shows all of it") from failure
     finally:
         sys.argv, sys.path[0] = argv, first
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 def _lines_in(path: Path, failure: Exception) -> tuple[Loc, ...]:

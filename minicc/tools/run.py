@@ -24,8 +24,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the program and print its outputs."""
+    programs.check(options)
     if (options.program or "").endswith(".py"):
-        programs.run_script(Path(options.program))
+        programs.run_script(Path(options.program), options.device)
         return 0
     loaded, = programs.load(options)
     rows = []
