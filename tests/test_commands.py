@@ -181,6 +181,15 @@ def test_the_demo_learns_and_every_execution_agrees(
     assert (tmp_path / "pictures" / "kernels.png").stat().st_size > 1000
 
 
+def test_the_demo_cannot_write_where_a_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(demo, "EPOCHS", 4)
+    (tmp_path / "file").write_text("in the way")
+    code, _, err = run(["demo", "-o", str(tmp_path / "file" / "pictures")], capsys)
+    assert code == 2 and "cannot write" in err
+
+
 def test_the_demo_goes_on_without_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

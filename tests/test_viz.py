@@ -24,6 +24,7 @@ from minicc.kernel.ir import (
     Statement,
 )
 from minicc.kernel.pipeline import pipeline
+from minicc.tools.commands import main
 from minicc.trace import Event
 from minicc.viz import draw, palette, render
 from minicc.viz.kernels import moved_bytes
@@ -151,3 +152,14 @@ def test_only_the_palette_spells_colours():
     folder = Path(render.__file__).parent
     spelled = [path.name for path in folder.glob("*.py") if re.search(r"#[0-9a-f]{6}\b", path.read_text())]
     assert spelled == [Path(palette.__file__).name]
+
+
+GALLERY = "relu(rand(512,1024) @ rand(1024,512) + rand(512))"
+
+
+@pytest.mark.parametrize("level", ["kernels", "pipeline"])
+def test_the_gallery_shows_what_is_drawn_today(level: str, tmp_path: Path):
+    assert main(["draw", "-c", GALLERY, "--device", "tpu", "-o", str(tmp_path)]) == 0
+    kept = Path(render.__file__).parent / "gallery" / f"{level}.svg"
+    now = (tmp_path / kept.name).read_text()
+    assert words(kept.read_text()) == words(now), f"minicc draw -c '{GALLERY}' --device tpu -o viz/gallery"

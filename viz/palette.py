@@ -32,8 +32,8 @@ ROLES: dict[str, tuple[str, str]] = {
     "vector": ("#d6e8fb", "#2f76c0"),  # elementwise
     "reduce": ("#d5f2e3", "#1f8f5f"),  # reductions
     "shape": ("#eceff3", "#8a96a3"),  # moves elements, computes nothing
-    "copy_in": ("#bcdcf7", "#2f76c0"),
-    "copy_in_other": ("#8ec2ef", "#2f76c0"),  # the second buffer of two
+    "copy_in": ("#c8ecec", "#147c83"),
+    "copy_in_other": ("#93d5d6", "#147c83"),  # the second buffer of two
     "copy_out": ("#f5c6d6", "#c2255c"),
     "copy_out_other": ("#eb9ab7", "#c2255c"),
     "body": ("#ffdcb8", "#d9730d"),

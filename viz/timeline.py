@@ -223,7 +223,7 @@ def draw_events(events: Sequence[Event], title: str, name: str = "timeline") -> 
         kind = event.name if event.track == "core" else track
         role = next((role for start, role in EVENT_ROLES if kind.startswith(start)), "scalar")
         waits = event.track == "core" and event.name.startswith("dma ")
-        text = f"waits for {event.name.rpartition('.')[2]}" if waits else event.name
+        text = f"wait {event.name.rpartition('.')[2]}" if waits else event.name
         rows.setdefault(track, []).append(Span(event.start_cycles, event.end_cycles, text, role))
     return draw_rows(name, title, "cycles", sorted(rows.items()))
 

@@ -216,11 +216,13 @@ def count(tpu: Compiled, lane: Compiled) -> None:
 
 
 def draw(tpu: Compiled, folder: Path) -> None:
-    """The levels as pictures, if this machine can draw."""
+    """The levels as pictures, if this machine can draw; a folder that cannot be written is an error."""
     say("8  Pictures", "The graph, its kernels, their pipelines, and what the emulated TPU did.")
     try:
         files = draw_all(commands.open_viz(), tpu, folder)
         print(*(f"  {file}" for file in files if file.suffix == ".svg"), sep="\n")
         print("  and a PNG beside each")
     except CompileError as error:
+        if error.stage != "draw":
+            raise
         print(textwrap.indent(f"none: {error}", "  "))
