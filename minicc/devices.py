@@ -61,7 +61,7 @@ def tpu_target(spec: tpu.TPUSpec) -> Target:
         max_block_axes=2, keeps_temps=True, reduces_after_dot=True,
         bytes_per_cycle=spec.hbm_bytes_per_cycle, latency_cycles=spec.dma_startup_cycles, launch_cycles=0,
         dot_flops_per_cycle=2 * spec.mxu_side**2 * spec.mxus / spec.f32_passes, dot_units=spec.mxus,
-        dot_fill_cycles=spec.mxu_fill_cycles,
+        dot_fill_cycles=spec.mxu_side * spec.f32_passes + spec.mxu_fill_cycles,
         vector_ops_per_cycle=spec.vector_slots * tpu.SUBLANES * tpu.LANES)
 
 

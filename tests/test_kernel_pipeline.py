@@ -76,7 +76,7 @@ def without(pipelined, verb, operand):
 @pytest.mark.parametrize(
     ("verb", "operand", "complaint"),
     [
-        (Verb.WAIT, "x", "the body reads x, which was never waited for"),
+        (Verb.WAIT, "x", "the body reads x, which is still in flight"),
         (Verb.START, "w", "copy_wait w would wait for ever"),
         (Verb.WAIT, "out", "the body writes out while it is being copied out"),
     ])

@@ -37,7 +37,7 @@ from minicc.kernel.ir import (
 )
 from minicc.kernel.positions import Position, non_unit, operand_positions, view_source
 
-LARGEST_BODY = 128  # ops in one body; a longer chain of ops becomes several kernels
+LARGEST_BODY = 64  # ops in one body; a longer chain of ops becomes several kernels
 COMBINE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"}
 OUTPUT_AXES = ((), ("n",), ("m", "n"), ("b", "m", "n"), ("b", "h", "m", "n"))
 

@@ -22,7 +22,8 @@ from math import ceil, prod
 from minicc.graph.elementwise import ELEMENTWISE
 from minicc.kernel.ir import AxisKind, Block, Kernel, Operand
 
-ASSUMED_BLOCK = 512  # elements per axis that an untiled kernel is taken to be blocked by
+ASSUMED_BLOCK = 512  # elements per axis that an untiled kernel is taken to be blocked by ...
+ASSUMED_ROW = 64 * 512  # ... and if it has only one axis
 TRANSCENDENTAL = ("exp", "log", "tanh", "sqrt", "rsqrt", "divide")
 FREE = ("load", "constant", "dot")
 
@@ -89,7 +90,7 @@ def _steps(kernel: Kernel, name: str) -> int:
     axis = kernel.axis(name)
     if axis.kind is AxisKind.WHOLE or axis.block < axis.size:
         return axis.steps
-    return ceil(axis.size / ASSUMED_BLOCK)
+    return ceil(axis.size / (ASSUMED_BLOCK if len(kernel.axes) > 1 else ASSUMED_ROW))
 
 
 def cost(kernel: Kernel, target: Target) -> Cost:

@@ -14,9 +14,11 @@ pipeline.py, tpu/lower.py.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import NoReturn
 
 import numpy as np
 
@@ -180,118 +182,99 @@ def evaluate(module: Module, inputs: Mapping[str, np.ndarray], *, float64: bool 
     return [buffers[name].reshape(type.shape) for name, type in module.outputs]
 
 
-class _Buffers:
-    """The buffers of one operand: a block each, or nothing yet (poison), or a copy still in flight."""
+def evaluate_pipelined(pipelined: PipelinedKernel, buffers: Arrays) -> None:
+    """Run one kernel as its pipeline says: copies land when waited for, and buffers hold poison till then.
+
+    Raises: MachineFault where the body reads a block that has not arrived, a buffer is copied into or written
+    while a copy is still in flight, or a copy is never waited for.
+    """
+    run = _Run(pipelined, buffers)
+    last = pipelined.kernel.steps - 1
+    commands = [(command, 0) for command in pipelined.prologue]
+    commands += [(command, t) for t in range(last + 1) for command in pipelined.steady]
+    commands += [(command, last) for command in pipelined.epilogue]
+    with np.errstate(all="ignore"):
+        for command, t in commands:
+            run.execute(command, t)
+    for name, channel in run.channels.items():
+        if channel.flight:
+            run.fault(f"{len(channel.flight)} copies of {name} were never waited for", f"copy_wait {name}")
+
+
+class _Channel:
+    """The buffers of one operand: a block each, or why there is none; and the copies in flight."""
 
     def __init__(self, depth: int) -> None:
-        self.slots: list[np.ndarray | str] = ["never copied"] * depth
-        self.started = self.waited = 0
-
-    def read(self, name: str, kernel: Kernel) -> np.ndarray:
-        held = self.slots[(self.waited - 1) % len(self.slots)] if self.waited else "never waited for"
-        if isinstance(held, str):
-            need = f"copy_start {name} and copy_wait {name} before the body"
-            what = f"the body reads {name}, which was {held}"
-            raise MachineFault(f"pipeline of {kernel.name}", what, need=need, at=kernel.locs())
-        return held
-
-
-def evaluate_pipelined(pipelined: PipelinedKernel, buffers: Arrays) -> None:
-    """Run one kernel as its pipeline says: copies land only when they are waited for, and buffers hold
-    poison till then.
-
-    Raises: MachineFault where the body reads a block that has not arrived, a buffer is copied into while it
-    still holds a block to come or to go, or a copy is never waited for.
-    """
-    _Run(pipelined, buffers).run()
+        self.slots: list[np.ndarray | str] = ["was never copied"] * depth
+        self.flight: deque[np.ndarray] = deque()
+        self.started = self.waited = 0  # copies so far
 
 
 class _Run:
     """One execution of a pipelined kernel."""
 
     def __init__(self, pipelined: PipelinedKernel, buffers: Arrays) -> None:
-        self.pipelined, self.kernel, self.buffers = pipelined, pipelined.kernel, buffers
-        self.points = list(self.kernel.grid())
+        self.kernel, self.buffers, self.state = pipelined.kernel, buffers, dict[str, np.ndarray]()
+        self.places = [_Place(self.kernel, point) for point in self.kernel.grid()]
         self.operands = {operand.name: operand for operand in self.kernel.operands}
-        self.outputs = {operand.name for operand in self.kernel.outputs}
-        self.inflight: dict[str, list[tuple[int, np.ndarray]]] = {name: [] for name in pipelined.depths}
-        self.slots = {name: _Buffers(depth) for name, depth in pipelined.depths.items()}
-        self.state: Arrays = {}
+        self.channels = {name: _Channel(depth) for name, depth in pipelined.depths.items()}
 
-    def run(self) -> None:
-        with np.errstate(all="ignore"):
-            for command in self.pipelined.prologue:
-                self.execute(command, 0)
-            for t in range(self.kernel.steps):
-                for command in self.pipelined.steady:
-                    self.execute(command, t)
-            for command in self.pipelined.epilogue:
-                self.execute(command, self.kernel.steps - 1)
-        for name, copies in self.inflight.items():
-            if copies:
-                self.fault(f"{len(copies)} copies of {name} were never waited for", f"copy_wait {name}")
-
-    def fault(self, what: str, need: str) -> None:
+    def fault(self, what: str, need: str) -> NoReturn:
         raise MachineFault(f"pipeline of {self.kernel.name}", what, need=need, at=self.kernel.locs())
 
     def execute(self, command: Command, t: int) -> None:
         step = t + max(command.ahead, 0)
-        if step >= len(self.points) or not self.guarded(command, self.points[step]):
+        if step >= len(self.places) or not command.runs_at(self.places[step].point, self.kernel):
             return
-        name, place = command.operand, _Place(self.kernel, self.points[step])
-        match command.verb, name in self.outputs:
-            case Verb.BODY, _:
-                self.body(place)
-            case Verb.START, False:
-                self.start_input(name, place)
-            case Verb.WAIT, False:
-                self.wait_input(name)
-            case Verb.START, True:
-                slots = self.slots[name]
-                self.inflight[name].append((slots.started, self.state[name]))
-                self.write_back(place, name)
-                slots.started += 1
-            case Verb.WAIT, True:
-                due = self.slots[name].started + command.ahead
-                if due >= 0 and self.inflight[name] and self.inflight[name][0][0] <= due:
-                    self.inflight[name].pop(0)
+        if command.verb is Verb.BODY:
+            self.body(self.places[step])
+        elif command.verb is Verb.START:
+            self.start(command.operand, self.places[step])
+        else:
+            self.wait(command.operand, command.ahead)
 
-    def guarded(self, command: Command, point: Point) -> bool:
-        first = all(point[name] == 0 for name in command.first)
-        return first and all(point[name] == self.kernel.axis(name).steps - 1 for name in command.last)
-
-    def start_input(self, name: str, place: _Place) -> None:
-        slots, operand = self.slots[name], self.operands[name]
-        if slots.started - slots.waited >= len(slots.slots):
+    def start(self, name: str, place: _Place) -> None:
+        channel, operand = self.channels[name], self.operands[name]
+        if len(channel.flight) == len(channel.slots):
             self.fault(f"copy_start {name} into a buffer whose copy is in flight", f"copy_wait {name} first")
-        slots.slots[slots.started % len(slots.slots)] = "still in flight"
-        block = read_block(place, operand, self.buffers[operand.buffer])
-        self.inflight[name].append((slots.started, block))
-        slots.started += 1
+        if operand in self.kernel.inputs:
+            channel.slots[channel.started % len(channel.slots)] = "is still in flight"
+            channel.flight.append(read_block(place, operand, self.buffers[operand.buffer]))
+        else:
+            write_block(place, operand, self.buffers[operand.buffer], self.state[name])
+            channel.flight.append(self.state[name])
+        channel.started += 1
 
-    def wait_input(self, name: str) -> None:
-        if not self.inflight[name]:
+    def wait(self, name: str, ahead: int) -> None:
+        channel = self.channels[name]
+        if ahead < 0 and channel.started + ahead < channel.waited:
+            return  # that output was waited for already, or there was none yet
+        if not channel.flight:
             self.fault(f"copy_wait {name} would wait for ever: no copy is in flight", f"copy_start {name}")
-        number, block = self.inflight[name].pop(0)
-        slots = self.slots[name]
-        slots.slots[number % len(slots.slots)] = block
-        slots.waited += 1
-
-    def write_back(self, place: _Place, name: str) -> None:
-        operand = self.operands[name]
-        write_block(place, operand, self.buffers[operand.buffer], self.state[name])
+        channel.slots[channel.waited % len(channel.slots)] = channel.flight.popleft()
+        channel.waited += 1
 
     def body(self, place: _Place) -> None:
         for operand in self.kernel.inputs:
-            if operand.name in self.slots:
-                self.state[operand.name] = self.slots[operand.name].read(operand.name, self.kernel)
-            else:
-                self.state[operand.name] = read_block(place, operand, self.buffers[operand.buffer])
+            self.state[operand.name] = self.block(place, operand)
         for operand in self.kernel.outputs:
-            name = operand.name
-            if name in self.slots and len(self.inflight[name]) >= self.pipelined.depths[name]:
-                self.fault(f"the body writes {name} while it is being copied out", f"copy_wait {name}")
+            channel = self.channels.get(operand.name)
+            if channel and len(channel.flight) == len(channel.slots):
+                what = f"the body writes {operand.name} while it is being copied out"
+                self.fault(what, f"copy_wait {operand.name}")
         run_body(place, self.state)
         for operand in self.kernel.outputs:
-            if operand.name not in self.slots and operand.name in self.state:
-                self.write_back(place, operand.name)
+            if operand.name not in self.channels and operand.name in self.state:
+                write_block(place, operand, self.buffers[operand.buffer], self.state[operand.name])
+
+    def block(self, place: _Place, operand: Operand) -> np.ndarray:
+        """The block that the body reads: the last one waited for, or straight from a resident buffer."""
+        channel = self.channels.get(operand.name)
+        if channel is None:
+            return read_block(place, operand, self.buffers[operand.buffer])
+        held = channel.slots[(channel.waited - 1) % len(channel.slots)]
+        if isinstance(held, str) or not channel.waited:
+            why = held if isinstance(held, str) else "never arrived"
+            self.fault(f"the body reads {operand.name}, which {why}",
+                       f"copy_start {operand.name} and copy_wait {operand.name} before the body")
+        return held

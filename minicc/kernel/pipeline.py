@@ -70,6 +70,11 @@ class Command:
     first: tuple[str, ...] = ()
     last: tuple[str, ...] = ()
 
+    def runs_at(self, point: Mapping[str, int], kernel: Kernel) -> bool:
+        """Whether the guard holds at this step of the grid."""
+        last = all(point[name] == kernel.axis(name).steps - 1 for name in self.last)
+        return last and all(point[name] == 0 for name in self.first)
+
     def __str__(self) -> str:
         if self.verb is Verb.BODY:
             return "body"
