@@ -25,7 +25,7 @@ import numpy as np
 from minicc.errors import MachineFault
 from minicc.gpu.cost import occupancy
 from minicc.gpu.cuda import statement_text
-from minicc.gpu.ir import Barrier, Expr, For, If, Let, Load, Set, SimtKernel, Statement, Store
+from minicc.gpu.ir import Barrier, Expr, For, If, Let, Load, Param, Set, SimtKernel, Statement, Store
 from minicc.gpu.machine import GPUSpec
 from minicc.gpu.traffic import Access, LaneReport, by_warps, count_sectors, count_wavefronts
 from minicc.gpu.watch import Clash, Watch
@@ -293,6 +293,11 @@ class _Memory:
     wavefronts: dict[tuple[bytes, bytes], tuple[int, int]] = field(default_factory=dict)
 
 
+def flat(param: Param, buffers: Mapping[str, np.ndarray]) -> np.ndarray:
+    """A buffer as one dimension; one element if it has none, since even masked lanes must read something."""
+    return buffers[param.buffer].reshape(-1) if param.elements else np.zeros(1, param.dtype.numpy)
+
+
 def run_lane(
     kernel: SimtKernel, buffers: Mapping[str, np.ndarray], spec: GPUSpec, seed: int = 0
 ) -> LaneReport:
@@ -302,7 +307,7 @@ def run_lane(
     barrier.
     """
     memory = _Memory(
-        {param.name: buffers[param.buffer].reshape(-1) for param in kernel.params},
+        {param.name: flat(param, buffers) for param in kernel.params},
         {param.name: param.elements for param in kernel.params} | {a.name: a.elements for a in kernel.shared},
         {param.name: param.dtype.itemsize for param in kernel.params},
         {param.name: Watch(param.elements, 1) for param in kernel.params if param.written},
