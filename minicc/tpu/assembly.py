@@ -128,8 +128,15 @@ class Writer:
     def xlu(self, name: str, *srcs: Operand) -> Reg:
         """Push to one of the cross-lane units, each in its turn, and pop the result."""
         unit = self.next_xlu()
-        self.op(f"{name}.xlu{unit}", *srcs)
-        return self.op(f"vpop.xlu{unit}")
+        return self.queued(f"{name}.xlu{unit}", f"vpop.xlu{unit}", *srcs)
+
+    def queued(self, push: str, pop: str, *srcs: Operand) -> Reg:
+        """Push to a unit and pop the result, once for the same operands."""
+        key = (push, tuple((type(s), s) for s in srcs))
+        if key not in self._known:
+            self.op(push, *srcs)
+            self._known[key] = self.op(pop)
+        return self._known[key]
 
     def next_xlu(self) -> int:
         """The number of the cross-lane unit whose turn it is."""

@@ -34,7 +34,7 @@ from minicc.tpu.matmul import matmul
 from minicc.tpu.recipes import EXPENSIVE, as_mask, as_words, compare, convert, elementwise, select
 
 Place = tuple[At, At]  # a row, in elements, and a panel
-BATCH = 8  # registers of a result that are worked on together, to hide latency
+BATCH = 16  # registers of a result that are worked on together, to hide latency
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Body:
 
     def prepare(self, block: Block, frame: Frame) -> None:
         """Make what is needed before the value can be computed place by place in this frame."""
-        frame = self.frame_of(block, frame)
+        outer, frame = frame, self.frame_of(block, frame)
         if (block, frame) in self.made:
             return
         match block.op:
@@ -86,7 +86,7 @@ class Body:
             case _:
                 for arg in block.args:
                     self.prepare(arg, frame)
-                if block in self.shared:
+                if block in self.shared or (block.op in EXPENSIVE and frame != outer):
                     self.keep(block, frame)
 
     def keep(self, block: Block, frame: Frame) -> None:

@@ -23,7 +23,7 @@ from minicc.tpu.isa import Address, Instr, Reg
 from minicc.tpu.machine import LANES, SUBLANES, TPUSpec
 
 Unit = tuple[str, int]
-Access = tuple[int, tuple, range, bool]  # instruction, base register and its version, rows, writes
+Access = tuple[int, tuple, range]  # instruction, base register and its version, rows
 
 
 @dataclass
@@ -56,7 +56,7 @@ class _Builder:
         self.written: dict[Reg, int] = {}
         self.read: dict[Reg, list[int]] = defaultdict(list)
         self.versions: dict[Reg, int] = defaultdict(int)
-        self.accesses: dict[str, list[Access]] = defaultdict(list)
+        self.accesses: dict[tuple[str, bool], list[Access]] = defaultdict(list)
         self.since_fence: list[int] = []
         self.fence: int | None = None
         self.last: dict[tuple, int] = {}  # (unit, port) -> the last push or pop there
@@ -101,11 +101,11 @@ class _Builder:
         assert isinstance(rows, int) and isinstance(stride, int)
         touched = range(address.offset, address.offset + (rows - 1) * stride + 1)
         writes = op.info.memory == "write"
-        for before, other_base, other, wrote in self.accesses[address.buffer]:
-            apart = base == other_base and (touched.stop <= other.start or other.stop <= touched.start)
-            if (wrote or writes) and not apart:
-                self.found.add(before, number, self.machine.store_latency if wrote else 0)
-        self.accesses[address.buffer].append((number, base, touched, writes))
+        for wrote in (True, False) if writes else (True,):
+            for before, other_base, other in self.accesses[address.buffer, wrote]:
+                if base != other_base or (touched.start < other.stop and other.start < touched.stop):
+                    self.found.add(before, number, self.machine.store_latency if wrote else 0)
+        self.accesses[address.buffer, writes].append((number, base, touched))
         self.found.add(self.fence, number, 1)
         self.since_fence.append(number)
 

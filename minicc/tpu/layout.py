@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from minicc.errors import CompileError
 from minicc.kernel.ir import Block, Kernel, Operand
 from minicc.tpu.assembly import Scalar
@@ -71,20 +73,28 @@ def _thin(dot: Block, big: set[str]) -> bool:
     return len(big & set(dot.axes)) < 2 or len(big & set(dot.attrs["contract"])) != 1
 
 
-def without_thin_dots(kernel: Kernel) -> Kernel:
-    """The kernel with dots that have no two axes left, or no one axis to sum, as sums of products.
+def suited(kernel: Kernel) -> Kernel:
+    """The kernel with what suits the machine better:
 
-    Pushing 128 x 128 weights into a matrix unit for one row takes longer than multiplying them on the
-    vector ALU. """
+    a dot that leaves no matrix, or sums over no one axis, as a sum of products: pushing 128 x 128 weights into a
+    matrix unit for one row takes longer than multiplying them on the vector ALU;
+    a matrix divided by a vector, as multiplied by its reciprocal, which is computed once.
+    """
     big = {axis.name for axis in kernel.axes if axis.block > 1}
 
     def change(block: Block) -> Block:
-        if block.op != "dot" or not _thin(block, big):
-            return block
-        axes = tuple(axis.name for axis in kernel.axes if any(axis.name in arg.axes for arg in block.args))
-        product = Block("multiply", block.args, {}, block.dtype, axes, block.locs)
-        attrs = {"kind": "sum", "axes": block.attrs["contract"]}
-        return replace(block, op="reduce", args=(product,), attrs=attrs)
+        if block.op == "dot" and _thin(block, big):
+            both = {name for arg in block.args for name in arg.axes}
+            axes = tuple(axis.name for axis in kernel.axes if axis.name in both)
+            product = Block("multiply", block.args, {}, block.dtype, axes, block.locs)
+            attrs = {"kind": "sum", "axes": block.attrs["contract"]}
+            return replace(block, op="reduce", args=(product,), attrs=attrs)
+        if block.op == "divide" and big & set(block.args[1].axes) < big & set(block.axes):
+            value = {"value": np.ones((), np.float32)}
+            one = Block("constant", (), value, block.dtype, (), block.locs)
+            inverse = replace(block, args=(one, block.args[1]), axes=block.args[1].axes)
+            return replace(block, op="multiply", args=(block.args[0], inverse))
+        return block
 
     return kernel.mapped(change)
 

@@ -30,7 +30,7 @@ from minicc.kernel.pipeline import Command, PipelinedKernel, Verb
 from minicc.tpu.assembly import Assembly, At, Scalar, Writer
 from minicc.tpu.body import Body
 from minicc.tpu.isa import KERNEL_LABEL, HbmBuffer, Semaphore, VmemBuffer
-from minicc.tpu.layout import Frame, Home, Layout, round_up, without_thin_dots
+from minicc.tpu.layout import Frame, Home, Layout, round_up, suited
 from minicc.tpu.machine import LANES, ROW_BYTES, SUBLANES, TPUSpec
 from minicc.tpu.steps import Point, Slots
 from minicc.tpu.windows import window
@@ -60,7 +60,7 @@ class _KernelCode:
 
     def __init__(self, program: _Program, pipelined: PipelinedKernel) -> None:
         self.program, self.write, self.pipelined = program, program.write, pipelined
-        self.kernel: Kernel = without_thin_dots(pipelined.kernel)
+        self.kernel: Kernel = suited(pipelined.kernel)
         self.layout = Layout(self.kernel)
         self.operands = {operand.name: operand for operand in self.kernel.operands}
         self.locs: tuple[Loc, ...] = self.kernel.locs()

@@ -51,10 +51,7 @@ def binary(name: str, commutes: bool = True) -> Recipe:
 
 def transcendental(name: str) -> Recipe:
     """Push to the EUP, pop the result."""
-    def recipe(write: Writer, dtype: DType, x: Operand) -> Operand:
-        write.op(name, x)
-        return write.op("vpop.eup")
-    return recipe
+    return lambda write, dtype, x: write.queued(name, "vpop.eup", x)
 
 
 def mask(name: str) -> Recipe:
@@ -100,6 +97,8 @@ def _sqrt(write: Writer, dtype: DType, x: Operand) -> Operand:
 
 
 def _divide(write: Writer, dtype: DType, x: Operand, y: Operand) -> Operand:
+    if x == 1.0:
+        return transcendental("vrcp")(write, dtype, y)
     if isinstance(y, float) and y and math.frexp(y)[0] == 0.5:  # by a power of two: exact
         return write.op("vmul.f32", x, 1.0 / y)
     return binary("vmul")(write, dtype, x, transcendental("vrcp")(write, dtype, y))

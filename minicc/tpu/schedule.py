@@ -30,6 +30,8 @@ from minicc.trace import Step
 
 SPARE = {"s": 8, "v": 16, "m": 5}  # registers kept free, for what the oldest instruction may still need
 
+PATIENCE = 8  # how many instructions of a class may be passed over in a cycle before it is left alone
+
 
 def schedule(assembly: Assembly, spec: TPUSpec, log: list[Step] | None = None) -> Program:
     """Pack every block. log receives a Step: how many instructions in how many bundles."""
@@ -67,6 +69,10 @@ class _Packer:
         self.readers = Counter(reg for op in ops for reg in set(op.reads()))
         self.live = set(head)
         self.taken = Counter(reg.kind for reg in head)
+        self.room = spec.slots
+        self.ready: dict[str, list[tuple[int, int]]] = {slot: [] for slot in self.room}
+        self.waiting = [(found.earliest[n], n) for n in range(len(ops)) if not self.waits_for[n]]
+        heapq.heapify(self.waiting)
 
     def _heights(self) -> list[int]:
         """Cycles from each instruction to the end of the block."""
@@ -78,52 +84,67 @@ class _Packer:
 
     def pack(self) -> list[Bundle]:
         """The block's bundles."""
-        waiting = [(self.found.earliest[n], n) for n in range(len(self.ops)) if not self.waits_for[n]]
-        heapq.heapify(waiting)
         bundles, cycle = [], 0
-        ready: list[tuple[int, int]] = []
-        while waiting or ready:
-            chosen: list[int] = []
-            held_back: list[tuple[int, int]] = []
-            while True:  # issuing one may let another into the same bundle, over an edge of 0 cycles
-                while waiting and waiting[0][0] <= cycle:
-                    number = heapq.heappop(waiting)[1]
-                    heapq.heappush(ready, (-self.heights[number], number))
-                if not ready:
-                    break
-                best = heapq.heappop(ready)
-                if self._fits(best[1], chosen):
-                    chosen.append(best[1])
-                    self._issue(best[1], cycle, waiting)
-                else:
-                    held_back.append(best)
-            ready = held_back
-            heapq.heapify(ready)
+        while self.waiting or any(self.ready.values()):
+            room, chosen = dict(self.room), []  # type: ignore[var-annotated]
+            count = -1
+            while count < len(chosen):  # issuing one may let another into the same bundle, over an edge of 0
+                count = len(chosen)
+                self._wake(cycle)
+                for slot, heap in self.ready.items():
+                    self._fill(slot, heap, room, chosen, cycle)
+                oldest = self._oldest()
+                if oldest is not None and self._is_ready(oldest, cycle) and room[self.ops[oldest].info.slot]:
+                    self._try(oldest, room, chosen, cycle)
             if chosen:
                 bundles.append(Bundle(tuple(self.ops[number] for number in sorted(chosen))))
-            cycle = max(cycle + 1, waiting[0][0]) if waiting and not ready else cycle + 1
+            asleep = self.waiting and not any(self.ready.values())
+            cycle = max(cycle + 1, self.waiting[0][0]) if asleep else cycle + 1
         return bundles
 
-    def _fits(self, number: int, chosen: list[int]) -> bool:
-        """Whether an instruction may join a bundle: slots, ports and registers."""
-        op, beside = self.ops[number], [self.ops[n] for n in chosen]
-        if sum(other.info.slot == op.info.slot for other in beside) >= self.spec.slots[op.info.slot]:
-            return False
-        if op.info.queue and any(_port(other) == _port(op) for other in beside):
-            return False
-        if not op.dst or op.dst in self.live or number == self._oldest():
-            return True
-        kind = op.dst.kind
-        frees = any(reg.kind == kind and self.readers[reg] == 1 and reg not in self.end for reg in op.reads())
-        return frees or self.taken[kind] < self.spec.registers[kind] - SPARE[kind]
+    def _wake(self, cycle: int) -> None:
+        """What waited until this cycle is ready."""
+        while self.waiting and self.waiting[0][0] <= cycle:
+            number = heapq.heappop(self.waiting)[1]
+            heapq.heappush(self.ready[self.ops[number].info.slot], (-self.heights[number], number))
 
-    def _oldest(self) -> int:
+    def _fill(self, slot: str, heap: list[tuple[int, int]], room: dict[str, int], chosen: list[int],
+              cycle: int) -> None:
+        """Issue what fits into the slots of one class, the longest way to the end first."""
+        aside: list[tuple[int, int]] = []
+        while heap and room[slot] and len(aside) < PATIENCE:
+            best = heapq.heappop(heap)
+            if not self.done[best[1]] and not self._try(best[1], room, chosen, cycle):
+                aside.append(best)
+        for entry in aside:
+            heapq.heappush(heap, entry)
+
+    def _try(self, number: int, room: dict[str, int], chosen: list[int], cycle: int) -> bool:
+        """Issue an instruction, if its unit's port is free and its result finds a register."""
+        op = self.ops[number]
+        if op.info.queue and any(_port(self.ops[other]) == _port(op) for other in chosen):
+            return False
+        if op.dst and op.dst not in self.live and number != self._oldest():
+            kind = op.dst.kind
+            frees = any(reg.kind == kind and self.readers[reg] == 1 and reg not in self.end
+                        for reg in op.reads())
+            if not frees and self.taken[kind] >= self.spec.registers[kind] - SPARE[kind]:
+                return False
+        room[op.info.slot] -= 1
+        chosen.append(number)
+        self._issue(number, cycle)
+        return True
+
+    def _is_ready(self, number: int, cycle: int) -> bool:
+        return not self.waits_for[number] and self.found.earliest[number] <= cycle
+
+    def _oldest(self) -> int | None:
         """The first instruction, in the order of the code, that has not been issued."""
-        while self.done[self.oldest]:
+        while self.oldest < len(self.ops) and self.done[self.oldest]:
             self.oldest += 1
-        return self.oldest
+        return self.oldest if self.oldest < len(self.ops) else None
 
-    def _issue(self, number: int, cycle: int, waiting: list[tuple[int, int]]) -> None:
+    def _issue(self, number: int, cycle: int) -> None:
         """Count registers, and hand on to what waits for this instruction."""
         op, earliest = self.ops[number], self.found.earliest
         self.done[number] = True
@@ -139,7 +160,7 @@ class _Packer:
             earliest[after] = max(earliest[after], cycle + cycles)
             self.waits_for[after] -= 1
             if not self.waits_for[after]:
-                heapq.heappush(waiting, (earliest[after], after))
+                heapq.heappush(self.waiting, (earliest[after], after))
 
 
 def _port(op: Instr) -> tuple[str, int, bool]:
