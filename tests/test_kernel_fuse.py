@@ -134,3 +134,16 @@ graph f(x: f32[0,5], y: f32[3,0]) {
     module = tiled_module(legalize(graph))
     got = evaluate(module, named(module, [np.zeros((0, 5), "f"), np.zeros((3, 0), "f")]))
     assert got[0].shape == (0, 5) and not got[1].any() and not got[2].any()
+
+
+def test_bias_and_relu_end_the_first_dot_of_a_network():
+    graph = parse_graph("""
+graph net(x: f32[64,32], w: f32[32,128], b: f32[128], v: f32[128,10]) {
+  %0 = dot_general(x, w) contract=[1]x[0] : f32[64,128]
+  %1 = broadcast_in_dim(b) shape=[64,128] dims=[1] : f32[64,128]
+  %2 = add(%0, %1) : f32[64,128]
+  %3 = maximum(%2, 0.0) : f32[64,128]
+  %4 = dot_general(%3, v) contract=[1]x[0] : f32[64,10]
+  return %4
+}""")
+    assert [kernel.name for kernel in fuse(graph, TARGET).kernels] == ["dot_add_maximum", "dot"]

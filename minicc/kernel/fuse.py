@@ -33,6 +33,7 @@ from minicc.kernel.positions import has_position, view_source
 from minicc.trace import Step
 
 LEAVES = ("parameter", "constant")
+SPREAD = (*LEAVES, "iota", "broadcast_in_dim")  # what costs nothing to have again
 
 
 @dataclass
@@ -156,7 +157,7 @@ def _epilogue_of_dot(node: Node) -> bool:
     nodes."""
     elements = node.types[0].elements
     while node.op != "dot_general":
-        larger = [v.node for v in node.operands if v.type.elements >= elements and v.op not in LEAVES]
+        larger = [v.node for v in node.operands if v.type.elements >= elements and v.op not in SPREAD]
         if len(larger) != 1 or node.op == "reduce":
             return False
         node = larger[0]
