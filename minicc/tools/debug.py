@@ -14,43 +14,38 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 from minicc.compiler import Compiled, on_compile, on_run
 from minicc.errors import CompileError
 
-LEVELS = range(6)
-DIGITS = tuple("0123456789")
+LEVELS = ("0", "1", "2", "3", "4", "5")
 REWRITES = ("simplify", "legalize")  # passes of many small steps, for the last level
-_override: ContextVar[str | None] = ContextVar("debug", default=None)
 
 
 def level() -> int:
     """The debug level in force.
 
-    Raises: CompileError when MINICC_DEBUG or --debug is not one digit from 0 to 5.
+    Raises: CompileError when MINICC_DEBUG (or --debug, which sets it) is not one digit from 0 to 5.
     """
-    word, source = _override.get(), "--debug"
-    if word is None:
-        word, source = os.environ.get("MINICC_DEBUG", ""), "MINICC_DEBUG"
+    word = os.environ.get("MINICC_DEBUG") or ""
     if not word:
-        word = os.environ.get("DEBUG", "")
-        return min(int(word), LEVELS[-1]) if word in DIGITS else 0
-    if word not in DIGITS or int(word) not in LEVELS:
-        raise CompileError("debug", f"{source} is not a level", got=word, need="a digit from 0 to 5")
+        other = os.environ.get("DEBUG", "")
+        return int(other) if other in LEVELS else 0
+    if word not in LEVELS:
+        raise CompileError("debug", "MINICC_DEBUG is not a level", got=word, need="a digit from 0 to 5")
     return int(word)
 
 
 @contextmanager
 def at_level(word: str | None) -> Iterator[None]:
     """Use this level inside; None leaves it to the environment. A wrong one fails here and now."""
-    token = _override.set(word)
-    started = False
+    before, started = os.environ.get("MINICC_DEBUG", ""), False
+    os.environ["MINICC_DEBUG"] = before if word is None else word
     try:
         started = level() > 0 and watch()
         yield
     finally:
-        _override.reset(token)
+        os.environ["MINICC_DEBUG"] = before
         if started:
             on_compile.remove(compiled)
             on_run.remove(ran)
@@ -67,7 +62,7 @@ def watch() -> bool:
 
 def watch_if_asked() -> None:
     """Listen if the environment has a setting at all, right or wrong."""
-    if os.environ.get("MINICC_DEBUG") or os.environ.get("DEBUG") in DIGITS:
+    if os.environ.get("MINICC_DEBUG") or os.environ.get("DEBUG") in LEVELS:
         watch()
 
 
