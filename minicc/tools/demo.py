@@ -166,12 +166,12 @@ def walk(tpu: Compiled) -> None:
     excerpt(str(tpu.pipelined[number]), 22)
     say("5  Program: bundles", f"What the TPU's slots do in each cycle of {kernel.name}: its first "
         "bundles, then its fullest. Look at what shares a bundle.")
-    text = str(tpu.program)
-    lines = text[text.index(f".kernel.{kernel.name}:"):].splitlines()
+    parts = str(tpu.program).split("\n.kernel.")
+    lines = next(part for part in parts if part.startswith(f"{kernel.name}:")).splitlines()[1:]
     fullest = max(range(len(lines)), key=lambda place: lines[place].count(";;"))
-    excerpt("\n".join(lines[:4]), 10)
+    excerpt("\n".join(lines[:3]), 10)
     print("  ...")
-    excerpt("\n".join(lines[max(4, fullest - 1):]), 10)
+    excerpt("\n".join(lines[max(3, fullest - 1):]), 10)
 
 
 def compare(data: Digits, params: dict, programs: dict[str, Compiled]) -> bool:
