@@ -171,6 +171,16 @@ def layernorm(n: int) -> Graph:
     return s.graph(s.multiply(s.multiply(d, scale), along(s, g, (n, 24), 1)))
 
 
+def log_loss(n: int) -> Graph:
+    """A row's largest value and sum, inside a sum over rows and columns: one reduction nested in another."""
+    s = Sketch()
+    x, hot = s.input("x", n, 10), s.input("hot", n, 10)
+    shifted = s.subtract(x, along(s, s.reduce(x, kind="max", axes=(1,)), (n, 10), 0))
+    log_sum = s.log(s.reduce(s.exp(shifted), kind="sum", axes=(1,)))
+    log_softmax = s.subtract(shifted, along(s, log_sum, (n, 10), 0))
+    return s.graph(s.reduce(s.multiply(log_softmax, hot), kind="sum", axes=(0, 1)))
+
+
 def attention(n: int) -> Graph:
     s = Sketch()
     q, k, v = s.input("q", 2, n, 8), s.input("k", 2, n, 8), s.input("v", 2, n, 8)
@@ -188,7 +198,7 @@ def flags(n: int) -> Graph:
 
 PROGRAMS: dict[str, Callable[[int], Graph]] = {f.__name__: f for f in (
     layer, chain, softmax, total, columns, transposed, weight_gradient, strided, padded, padded_matmul,
-    batched, matrix_vector, outer, relu_gradient, argmax, one_hot, layernorm, attention, flags,
+    batched, matrix_vector, outer, relu_gradient, argmax, one_hot, layernorm, log_loss, attention, flags,
 )}
 
 

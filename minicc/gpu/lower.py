@@ -64,8 +64,10 @@ class _Scope:
     mask: Expr | None = None
 
     def inner(self, at: Mapping[str, Expr] | None = None, mask: Expr | None = None) -> _Scope:
-        """A scope inside this one, with statements of its own: it sees these values, and hides its own."""
-        return _Scope({**self.at, **(at or {})}, dict(self.values), mask=both(self.mask, mask))
+        """A scope inside this one with its own statements; values along axes that move anew are not seen."""
+        moved = set(at or ())
+        values = {block: value for block, value in self.values.items() if not moved & set(block.axes)}
+        return _Scope({**self.at, **(at or {})}, values, mask=both(self.mask, mask))
 
 
 class _Lower:
