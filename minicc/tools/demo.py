@@ -23,7 +23,6 @@ from minicc.errors import CompileError
 from minicc.frontend.datasets import digits
 from minicc.frontend.models import mlp
 from minicc.frontend.pytree import flatten
-from minicc.report import TPUProfile
 from minicc.tools import commands
 from minicc.tools.draw import draw_all
 from minicc.tools.output import Progress, bar
@@ -32,7 +31,6 @@ EXAMPLE = "minicc demo -o pictures/"
 WIDTH = 80
 SHADES = " ░▒▓█"
 EPOCHS, BATCH, RATE, MOMENTUM, SEED = 20, 64, 0.1, 0.9, 0
-CAUSES = 8  # that are shown, of those that take the most cycles
 ENOUGH = 0.95  # of the held-out digits
 
 
@@ -195,24 +193,11 @@ def compare(data: Digits, params: dict, programs: dict[str, Compiled]) -> bool:
 
 def count(tpu: Compiled, lane: Compiled) -> None:
     """Where the TPU's cycles went, and what the GPU's warps asked of memory."""
-    profile = tpu.profile()
-    assert isinstance(profile, TPUProfile)
-    micros = profile.cycles / profile.spec.clock_ghz / 1000
-    say("7  Where the time goes", f"On the TPU, {profile.cycles:,} cycles or {micros:.1f} us, each "
-        "charged to one cause.")
-    for cause, cycles in sorted(profile.causes.items(), key=lambda pair: -pair[1])[:CAUSES]:
-        part = cycles / profile.cycles
-        print(f"  {cause[:34]:34} {cycles:9,.1f} {part:6.1%}  {bar(part, 24)}")
-    name, least = profile.bound
-    print(f"\n  HBM traffic {profile.hbm_bytes:,} bytes; at the least, inputs and outputs: "
-          f"{profile.compulsory_bytes:,}\n  bound by {name}: {least:,.0f} cycles at the least, "
-          f"{least / profile.cycles:.0%} of the run")
-    print("\nOn the GPU, sectors of 32 bytes that one request of a warp moves; 4 when its 32\nlanes read "
-          "neighbours:\n")
-    for report in lane.reports:
-        for verb, table in (("loads", report.loads), ("stores", report.stores)):
-            for buffer, access in table.items():
-                print(f"  {report.kernel[:24]:24} {verb:6} {buffer[:20]:20} {access.per_request:6.2f}")
+    say("7  Where the time goes", "On the TPU, each cycle is charged to one cause; below them stand the "
+        "bytes and the cycles that no program could do without.")
+    excerpt(str(tpu.profile()), 30)
+    print("\nOn the GPU, each request of a warp moves sectors of 32 bytes; 4 are ideal.\n")
+    excerpt(str(lane.profile()), 30)
 
 
 def draw(tpu: Compiled, folder: Path) -> None:
