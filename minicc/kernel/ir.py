@@ -200,8 +200,8 @@ class Block:
 
 
 def constant_text(value: np.ndarray) -> str:
-    """A scalar constant as text: 0.5, 3, True."""
-    return repr(value.item())
+    """A scalar constant as text, in as few digits as tell it from its neighbours: 0.1, 3, True."""
+    return str(value[()])
 
 
 def attribute_text(value: Any) -> str:

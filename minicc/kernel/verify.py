@@ -1,0 +1,100 @@
+"""Checks that a kernel is what ir.py says a kernel is; a pass that breaks a rule is caught before it
+miscompiles.
+
+    verify(kernel.tiled({"n": 5}))      n is whole: CompileError: verify softmax: axis n is whole but has 2
+    steps
+
+Goes in: a Kernel, a Module or a PipelinedKernel. Comes out: nothing, or a CompileError that names the
+kernel, what is wrong and the user's lines. Every pass of minicc passes it; it is there for the passes that
+people write. MLIR verifies every operation after every pass; XLA has an HloVerifier between passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from minicc.errors import CompileError
+from minicc.kernel.ir import Axis, AxisKind, Block, Guard, Kernel, Module, Operand
+from minicc.kernel.pipeline import PipelinedKernel, Verb
+
+ORDER = [AxisKind.PARALLEL, AxisKind.WHOLE, AxisKind.SEQUENTIAL]
+
+
+def verify(level: Kernel | Module | PipelinedKernel) -> None:
+    """Raises: CompileError for the first rule that the level breaks."""
+    kernels = level.kernels if isinstance(level, Module) else [getattr(level, "kernel", level)]
+    for kernel in kernels:
+        for problem in problems(kernel):
+            raise CompileError(f"verify {kernel.name}", problem, at=kernel.locs())
+    if isinstance(level, PipelinedKernel):
+        names = {operand.name for operand in level.kernel.operands}
+        for command in (*level.prologue, *level.steady, *level.epilogue):
+            if command.verb is not Verb.BODY and command.operand not in names & set(level.depths):
+                raise CompileError(f"verify {level.kernel.name}", f"`{command}` copies what has no buffers",
+                                   need=", ".join(level.depths), at=level.kernel.locs())
+
+
+def problems(kernel: Kernel) -> Iterator[str]:
+    """Everything that is wrong with a kernel, in words."""
+    names = [axis.name for axis in kernel.axes]
+    targets = [operand.name for operand in kernel.operands] + [scratch.name for scratch in kernel.scratch]
+    for what, found in (("axis", names), ("operand", targets)):
+        twice = {name for name in found if found.count(name) > 1}
+        yield from (f"two are called {what} {name}" for name in sorted(twice))
+    for axis in kernel.axes:
+        yield from _axis_problems(axis)
+    if [axis.kind for axis in kernel.axes] != sorted((axis.kind for axis in kernel.axes), key=ORDER.index):
+        yield "its axes are not in the order parallel, whole, sequential"
+    for operand in kernel.operands:
+        yield from _operand_problems(kernel, operand)
+    for block in kernel.blocks():
+        yield from _block_problems(block, targets, names)
+    yield from _statement_problems(kernel)
+
+
+def _axis_problems(axis: Axis) -> Iterator[str]:
+    if not 1 <= axis.block <= axis.size:
+        yield f"axis {axis.name} has blocks of {axis.block}, not of 1 to {axis.size}"
+    elif axis.kind is AxisKind.WHOLE and axis.steps != 1:
+        yield f"axis {axis.name} is whole but has {axis.steps} steps"
+
+
+def _operand_problems(kernel: Kernel, operand: Operand) -> Iterator[str]:
+    sizes = {axis.name: axis.size for axis in kernel.axes}
+    if len(operand.index) != len(operand.type.shape):
+        yield f"{operand.name} has {len(operand.index)} indices for {operand.type}"
+        return
+    for index, size in zip(operand.index, operand.type.shape, strict=True):
+        if unknown := set(index.axes) - set(sizes):
+            yield f"{operand.name} moves along {', '.join(sorted(unknown))}, which is no axis"
+            continue
+        spans = [stride * (sizes[name] - 1) for name, stride in index.terms]
+        low, high = (index.offset + sum(edge(span, 0) for span in spans) for edge in (min, max))
+        if operand.fill is None and not 0 <= low <= high < size:
+            yield f"{operand.name} is read at {index}, from {low} to {high}, outside of 0 to {size - 1}"
+
+
+def _block_problems(block: Block, targets: list[str], names: list[str]) -> Iterator[str]:
+    if block.op == "load" and block.attrs["ref"] not in targets:
+        yield f"it loads {block.attrs['ref']}, which is no operand"
+    reduced = set(block.attrs.get("axes", ())) | set(block.attrs.get("contract", ()))
+    if unknown := (set(block.axes) | reduced) - set(names):
+        yield f"{block.op} runs along {', '.join(sorted(unknown))}, which is no axis"
+    below = {name for arg in block.args for name in arg.axes}
+    if block.args and set(block.axes) != below - reduced:
+        yield f"{block} varies over ({', '.join(block.axes)}), its operands over ({', '.join(sorted(below))})"
+
+
+def _statement_problems(kernel: Kernel) -> Iterator[str]:
+    outputs, scratch = {operand.name for operand in kernel.outputs}, {one.name for one in kernel.scratch}
+    for statement in kernel.body:
+        if statement.target not in outputs | scratch:
+            yield f"it writes {statement.target}, which is no output"
+        elif statement.target in outputs and kernel.sequential and statement.guard is not Guard.LAST:
+            yield f"it writes {statement.target} before the last step of {kernel.sequential[-1].name}"
+    for name in outputs - {statement.target for statement in kernel.body}:
+        yield f"nothing writes its output {name}"
+    moving = {axis.name for axis in kernel.axes if axis.kind is AxisKind.SEQUENTIAL}
+    for operand in kernel.outputs:
+        if moving & set(operand.axes):
+            yield f"its output {operand.name} moves along a sequential axis"
