@@ -22,10 +22,13 @@ ORDER = [AxisKind.PARALLEL, AxisKind.WHOLE, AxisKind.SEQUENTIAL]
 
 def verify(level: Kernel | Module | PipelinedKernel) -> None:
     """Raises: CompileError for the first rule that the level breaks."""
-    kernels = level.kernels if isinstance(level, Module) else [getattr(level, "kernel", level)]
-    for kernel in kernels:
-        for problem in problems(kernel):
-            raise CompileError(f"verify {kernel.name}", problem, at=kernel.locs())
+    if isinstance(level, Module):
+        for kernel in level.kernels:
+            verify(kernel)
+        return
+    kernel = level.kernel if isinstance(level, PipelinedKernel) else level
+    for problem in problems(kernel):
+        raise CompileError(f"verify {kernel.name}", problem, at=kernel.locs())
     if isinstance(level, PipelinedKernel):
         names = {operand.name for operand in level.kernel.operands}
         for command in (*level.prologue, *level.steady, *level.epilogue):
