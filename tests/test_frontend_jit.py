@@ -39,7 +39,7 @@ def test_a_function_is_traced_once_per_shapes_dtypes_and_static_values():
 def test_each_static_value_is_compiled_for():
     power = mc.jit(lambda x, n: x ** n, static_argnames=("n",))
     assert power(X, 2).tolist() == [[1, 4], [9, 16]] and power(X, n=3).tolist() == [[1, 8], [27, 64]]
-    assert len(power._traces) == 2
+    assert len(power.programs) == 2
 
 
 def test_trees_go_in_and_come_out():
@@ -74,13 +74,13 @@ def test_jit_inside_jit_and_inside_grad_is_traced_along():
     inner = mc.jit(lambda x: x * x)
     assert mc.jit(lambda x: inner(x) + 1)(Tensor(3.0)).item() == 10.0
     assert mc.grad(inner)(Tensor(3.0)).item() == 6.0 and mc.jit(mc.grad(inner))(Tensor(3.0)).item() == 6.0
-    assert inner._traces == {}
+    assert inner.programs == {}
 
 
 def test_numbers_and_arrays_are_accepted_as_arguments():
     scale = mc.jit(lambda x, by: x * by)
-    assert scale(X, 2.0).tolist() == [[2, 4], [6, 8]] and len(scale._traces) == 1
-    assert scale(X, 3.0).tolist() == [[3, 6], [9, 12]] and len(scale._traces) == 1
+    assert scale(X, 2.0).tolist() == [[2, 4], [6, 8]] and len(scale.programs) == 1
+    assert scale(X, 3.0).tolist() == [[3, 6], [9, 12]] and len(scale.programs) == 1
     assert scale(X.numpy(), np.float32(2)).tolist() == [[2, 4], [6, 8]]
 
 

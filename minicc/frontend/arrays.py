@@ -13,13 +13,12 @@ wraps integers silently and JAX truncates f64 with a warning. Read next: tensor.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from minicc.errors import DtypeError, OutOfRangeError, ShapeError
-from minicc.frontend.scope import user_line
+from minicc.errors import DtypeError, Loc, OutOfRangeError
+from minicc.frontend.scope import fail, user_line
 from minicc.graph.ir import BOOL, DTYPES, F32, I32, DType
 
 
@@ -32,7 +31,8 @@ _NAMES: dict[Any, DType] = {
     **DTYPES, "float32": F32, "int32": I32, "float": F32, "int": I32, float: F32, int: I32, bool: BOOL,
     np.float32: F32, np.int32: I32, np.bool_: BOOL,
 }
-_RANK = {BOOL: 0, I32: 1, F32: 2}
+_BY_KIND = {"b": BOOL, "i": I32, "u": I32, "f": F32}
+PROMOTION = (BOOL, I32, F32)  # each holds those before it
 _noticed = False
 
 
@@ -40,18 +40,10 @@ def as_dtype(dtype: Any) -> DType:
     """The dtype a user names: "f32", "float32", np.float32, float or a DType."""
     if isinstance(dtype, DType):
         return dtype
-    known = _NAMES.get(dtype) if isinstance(dtype, str | type) else None
-    if known is None and isinstance(dtype, np.dtype):
-        known = _NAMES.get(dtype.type)
-    if known is None:
-        raise DtypeError("dtype", "minicc has no such dtype", got=repr(dtype), need=", ".join(DTYPES),
-                         at=user_line())
-    return known
-
-
-def promote(dtypes: Iterable[DType]) -> DType:
-    """The smallest dtype that holds them all."""
-    return max(dtypes, key=_RANK.__getitem__)
+    name = dtype.type if isinstance(dtype, np.dtype) else dtype
+    if not isinstance(name, str | type) or name not in _NAMES:
+        fail("dtype", "minicc has no such dtype", repr(dtype), ", ".join(DTYPES), kind=DtypeError)
+    return _NAMES[name]
 
 
 def as_array(data: Any, dtype: Any = None) -> np.ndarray:
@@ -62,18 +54,14 @@ def as_array(data: Any, dtype: Any = None) -> np.ndarray:
     """
     try:
         array = np.array(data)
-    except ValueError as error:
-        if "inhomogeneous" not in str(error):
-            raise DtypeError("Tensor", f"numpy cannot read this: {error}", at=user_line()) from None
-        raise ShapeError("Tensor", "the lists are ragged", need="rows of equal length", at=user_line(),
-                         hint="pad the short ones") from None
-    except (TypeError, OverflowError) as error:
-        raise DtypeError("Tensor", f"numpy cannot read this: {error}", at=user_line()) from None
-    if array.dtype.kind not in "biuf":
-        raise DtypeError("Tensor", "the data is not numeric", got=_describe(data, array), at=user_line(),
-                         need="numbers or bools, in lists of equal length or a numpy array")
-    natural = BOOL if array.dtype.kind == "b" else F32 if array.dtype.kind == "f" else I32
-    target = natural if dtype is None else as_dtype(dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        if "inhomogeneous" in str(error):
+            fail("Tensor", "the lists are ragged", need="rows of equal length", hint="pad the short ones")
+        fail("Tensor", f"numpy cannot read this: {error}", kind=DtypeError)
+    if array.dtype.kind not in _BY_KIND:
+        got = f"a {type(data).__name__} that numpy reads as {array.dtype.name}"
+        fail("Tensor", "the data is not numeric", got, "numbers or bools", kind=DtypeError)
+    target = _BY_KIND[array.dtype.kind] if dtype is None else as_dtype(dtype)
     if dtype is None and isinstance(data, np.ndarray) and array.dtype.name in ("float64", "int64", "uint64"):
         _notice(array.dtype.name, target)
     return narrowed(array, target)
@@ -81,35 +69,22 @@ def as_array(data: Any, dtype: Any = None) -> np.ndarray:
 
 def narrowed(array: np.ndarray, target: DType) -> np.ndarray:
     """The array in this dtype, read-only, checked for values that do not fit."""
-    if target is I32 and array.size and array.dtype != np.int32:
-        limits, low, high = np.iinfo(np.int32), array.min(), array.max()
-        if not (limits.min <= low and high <= limits.max):
-            raise OutOfRangeError("Tensor", "a number does not fit i32",
-                                  got=high if high > limits.max else low,
-                                  need=f"{limits.min} .. {limits.max}", at=user_line(), hint="use floats")
-    with np.errstate(over="ignore", invalid="ignore"):
-        result = array.astype(target.numpy, copy=False)
-    if target is F32 and array.dtype.itemsize > 4 and np.isinf(result).any() and not np.isinf(array).any():
-        raise OutOfRangeError("Tensor", "a number does not fit f32",
-                              got=array.flat[np.isinf(result).argmax()],
-                              need="at most 3.4e38 in size", at=user_line(),
-                              hint="float('inf'), if that is meant")
+    if target is not BOOL and array.dtype != target.numpy:
+        limits: Any = np.iinfo(np.int32) if target is I32 else np.finfo(np.float32)
+        fits = (array >= limits.min) & (array <= limits.max)
+        if target is F32:
+            fits |= ~np.isfinite(array)  # an infinity that was meant
+        if not fits.all():
+            need = f"{limits.min} .. {limits.max}"
+            fail("Tensor", f"a number does not fit {target}", array[~fits][0], need, kind=OutOfRangeError)
+    result = array.astype(target.numpy, copy=False)
     result.flags.writeable = False
     return result
-
-
-def _describe(data: Any, array: np.ndarray) -> str:
-    if array.dtype.kind == "O" and array.shape == ():
-        return f"a {type(data).__name__}"
-    return f"a {type(data).__name__} that numpy reads as {array.dtype.name}"
 
 
 def _notice(name: str, target: DType) -> None:
     global _noticed
     if not _noticed:
-        _noticed = True
-        at = user_line()
-        warnings.warn_explicit(
-            f"{name} data becomes {target}: minicc computes in 32 bits (said once)", PrecisionNotice,
-            at[0].file if at else "<unknown>", at[0].line if at else 1,
-        )
+        _noticed, at = True, (*user_line(), Loc("<unknown>", 1))[0]
+        text = f"{name} data becomes {target}: minicc computes in 32 bits (said once)"
+        warnings.warn_explicit(text, PrecisionNotice, at.file, at.line)

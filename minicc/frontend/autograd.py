@@ -8,8 +8,8 @@
 In: a function of tensors whose result is one f32. Out: a function that gives the gradients too, in the trees
 of the arguments. It traces the function in a scope of its own, adds the backward nodes there, and copies both
 into the scope around it; so it works on lazy tensors, under jit, and on itself. Invariants: forward and
-backward stand in one graph and are simplified together; a backward node carries the lines of its forward
-node; nothing is computed by being differentiated.
+backward stand in one graph and are simplified together, and outside jit they run together; a backward node
+carries the lines of its forward node.
 
 JAX linearises and then transposes; torch records a tape while it runs. Read next: jit.py.
 """
@@ -22,9 +22,9 @@ from typing import Any
 
 from minicc.errors import CompileError, DtypeError, ShapeError
 from minicc.frontend import ops
-from minicc.frontend.primitives import as_integers, as_tensor, is_number
-from minicc.frontend.pytree import flatten, unflatten
-from minicc.frontend.scope import EAGER, Trace, current, located, tracing, user_line
+from minicc.frontend.primitives import as_argument, as_integers, as_tensor
+from minicc.frontend.pytree import flatten, tree_map, unflatten
+from minicc.frontend.scope import EAGER, Trace, current, fail, located, tracing
 from minicc.frontend.shapes import broadcast
 from minicc.frontend.tensor import Tensor, realise
 from minicc.frontend.vjp import VJP, Site
@@ -36,42 +36,32 @@ from minicc.graph.ir import F32, Node, Value, topological
 def backward(trace: Trace, loss: Value, inputs: Sequence[Value]) -> list[Tensor]:
     """d loss / d input for each input, as tensors of the trace; zeros where it has no influence."""
     order = topological([loss.node])
-    active = _depending(order, {value.node for value in inputs})
+    active = {value.node for value in inputs}  # all that depends on an input through f32s only
+    for node in order:
+        # no convert passes a gradient: to or from integers there is none, and to its own dtype is a stop
+        depends = any(operand.node in active for operand in node.operands)
+        if depends and node.types[0].dtype == F32 and node.op != "convert":
+            active.add(node)
     gradients: dict[Value, Tensor] = {loss: as_tensor(1.0)}
-    for one in reversed(order):
-        g = gradients.get(Value(one))
-        if g is None or one not in active or not one.operands:
-            continue
-        with located(trace.builder.locs.get(one, ())):
-            for operand, gradient in _through(trace, one, g, active):
-                known = gradients.get(operand)
-                gradients[operand] = gradient if known is None else known + gradient
+    for node in reversed(order):
+        if node in active and node.operands and Value(node) in gradients:
+            with located(trace.builder.locs.get(node, ())):
+                _pass_on(trace, node, active, gradients)
     return [gradients[v] if v in gradients else broadcast(as_tensor(0.0), v.shape) for v in inputs]
 
 
-def _depending(order: Sequence[Node], roots: set[Node]) -> set[Node]:
-    """The nodes of f32 that depend on a root through f32s only."""
-    active = set(roots)
-    for one in order:
-        if one.types[0].dtype == F32 and any(v.node in active for v in one.operands):
-            active.add(one)
-    return active
-
-
-def _through(trace: Trace, one: Node, g: Tensor, active: set[Node]) -> list[tuple[Value, Tensor]]:
-    """The gradients that one node passes to its active operands."""
-    if one.op not in VJP:
-        raise CompileError("grad", "this op has no gradient", got=one.op, need=", ".join(VJP),
-                           at=trace.builder.locs.get(one, ()))
-    operands = tuple(Tensor._lazy(v, trace) for v in one.operands)
-    site = Site(g, Tensor._lazy(Value(one), trace), operands, one.attrs)
-    passed = []
-    for value, rule in zip(one.operands, VJP[one.op], strict=True):
+def _pass_on(trace: Trace, node: Node, active: set[Node], gradients: dict[Value, Tensor]) -> None:
+    """Add what one node passes to the gradients of its active operands."""
+    if node.op not in VJP:
+        fail("grad", "this op has no gradient", node.op, ", ".join(VJP), kind=CompileError)
+    operands = tuple(Tensor._made(value, trace) for value in node.operands)
+    site = Site(gradients[Value(node)], Tensor._made(Value(node), trace), operands, node.attrs)
+    for value, rule in zip(node.operands, VJP[node.op], strict=True):
         if value.node in active:
             gradient = rule(site)
-            # a scalar operand stood for a whole array
-            passed.append((value, ops.sum(gradient) if not value.shape and gradient.ndim else gradient))
-    return passed
+            if gradient.ndim and not value.shape:
+                gradient = ops.sum(gradient)  # a scalar operand stood for a whole array
+            gradients[value] = gradients[value] + gradient if value in gradients else gradient
 
 
 # -- the public face -----------------------------------------------------------------------------------------
@@ -81,8 +71,8 @@ def value_and_grad(fn: Callable, argnums: int | Sequence[int] = 0, has_aux: bool
     """A function that gives fn's value and its gradients with respect to some arguments.
 
     The gradient has the structure of the argument; with several argnums it is a tuple. With has_aux, fn
-    returns (loss, anything) and the result is ((loss, anything), gradients). Outside jit, the arguments that
-    are differentiated are computed first, so that a training loop does not build one ever longer graph.
+    returns (loss, anything) and the result is ((loss, anything), gradients). Outside jit, value and gradients
+    are computed at once, by one program; so each runs once, and a loop does not build one ever longer graph.
 
     Raises: ShapeError if the loss has axes, DtypeError for an argument or a loss that is not f32.
 
@@ -91,38 +81,29 @@ def value_and_grad(fn: Callable, argnums: int | Sequence[int] = 0, has_aux: bool
     (5.0, [2.0, 4.0])
     """
     if not callable(fn):
-        raise CompileError("grad", "this is not a function", got=f"a {type(fn).__name__}", at=user_line(),
-                           hint="grad(f)(x), not grad(f(x))")
+        fail("grad", "this is not a function", f"a {type(fn).__name__}", hint="grad(f)(x), not grad(f(x))",
+             kind=CompileError)
     which = as_integers("argnums", argnums)
 
     @wraps(fn)
     def with_gradient(*args: Any, **kwargs: Any) -> Any:
-        leaves, structures = _differentiated(which, args)
+        leaves, structure = flatten({_name(i): _argument(args, i) for i in which})
+        tensors = [_differentiable(path, leaf) for path, leaf in leaves]
+        with tracing() as trace:
+            inputs = [trace.builder.parameter("x", x.type) for x in tensors]
+            variables = unflatten(structure, [Tensor._made(value, trace) for value in inputs])
+            result = fn(*(variables.get(_name(i), arg) for i, arg in enumerate(args)), **kwargs)
+            loss = trace.lift(_loss(result, has_aux))
+            found = unflatten(structure, backward(trace, loss, inputs))
+        gradients = tuple([found[_name(i)] for i in which])
+        parameters, stood_for = [*inputs, *trace.hidden.values()], [*tensors, *trace.outside]
+        known = {v.node: current().lift(x) for v, x in zip(parameters, stood_for, strict=True)}
+        results = _moved((result, gradients[0] if isinstance(argnums, int) else gradients), trace, known)
         if current() is EAGER:
-            realise(leaves)
-        with tracing(getattr(fn, "__name__", "function"), differentiated=True) as trace:
-            inputs = [trace.input("x", leaf.type) for leaf in leaves]
-            stand_ins = iter([Tensor._lazy(value, trace) for value in inputs])
-            traced = list(args)
-            for position, structure in zip(which, structures, strict=True):
-                traced[position] = unflatten(structure, stand_ins)
-            loss, aux = _loss_and_aux(fn(*traced, **kwargs), has_aux)
-            extra, aux_structure = flatten(aux)
-            results = [loss, *backward(trace, trace.lift(loss), inputs), *(x for _,
-                                                                           x in extra if _is_tensor(x))]
-            values = [trace.lift(x) for x in results]
-        scope = current()
-        value, *rest = (Tensor._lazy(v, scope) for v in trace.copy_into(scope, values, leaves))
-        found = iter(rest)
-        trees = tuple([unflatten(structure, found) for structure in structures])
-        aux = unflatten(aux_structure, [next(found) if _is_tensor(x) else x for _, x in extra])
-        return (value, aux) if has_aux else value, trees[0] if isinstance(argnums, int) else trees
+            realise([tensors, results])
+        return results
 
     return with_gradient
-
-
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, Tensor)
 
 
 def grad(fn: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable:
@@ -141,41 +122,47 @@ def grad(fn: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False) 
     return only_gradient
 
 
-def _differentiated(which: Sequence[int], args: Sequence[Any]) -> tuple[list[Tensor], list]:
-    """The leaves of the arguments to differentiate, all f32 tensors, and each argument's structure."""
-    tensors, structures = [], []
-    for position in which:
-        if not 0 <= position < len(args):
-            raise CompileError("grad", "there is no such argument", got=f"argnums {position}", at=user_line(),
-                               need=f"0 .. {len(args) - 1}" if args else "at least one positional argument")
-        leaves, structure = flatten(args[position], f"argument {position}")
-        for path, leaf in leaves:
-            numeric = isinstance(leaf, Tensor) or is_number(leaf) or hasattr(leaf, "__array__")
-            x = as_tensor(leaf) if numeric else None
-            if x is None or x.dtype != F32:
-                raise DtypeError("grad", f"{path} cannot be differentiated", need="f32 tensors",
-                                 at=user_line(),
-                                 got=f"a {type(leaf).__name__}" if x is None else x.type,
-                                 hint="argnums says which arguments are; .float() if the numbers are right")
-            tensors.append(x)
-        structures.append(structure)
-    return tensors, structures
+def _name(position: int) -> str:
+    return f"argument {position}"
 
 
-def _loss_and_aux(result: Any, has_aux: bool) -> tuple[Tensor, Any]:
-    """The loss and the rest of what the function returned."""
-    aux = None
-    if has_aux:
-        if not (isinstance(result, tuple) and len(result) == 2):
-            raise CompileError("grad", "with has_aux the function returns (loss, aux)", at=user_line(),
-                               got=f"a {type(result).__name__}")
-        result, aux = result
-    if not isinstance(result, Tensor):
-        raise DtypeError("grad", "the loss is not a Tensor", got=f"a {type(result).__name__}", at=user_line(),
-                         need="f32[]",
-                         hint="has_aux=True if it returns (loss, more); check for a missing return")
-    if result.shape or result.dtype != F32:
-        kind = ShapeError if result.shape else DtypeError
-        raise kind("grad", "the loss is not one float", got=result.type, need="f32[]", at=user_line(),
-                   hint=".mean() or .sum()")
-    return result, aux
+def _argument(args: Sequence[Any], position: int) -> Any:
+    if not 0 <= position < len(args):
+        need = f"fewer than the {len(args)} positional arguments"
+        fail("grad", "there is no such argument", f"argnums {position}", need, kind=CompileError)
+    return args[position]
+
+
+def _differentiable(path: str, leaf: Any) -> Tensor:
+    """A leaf of the arguments to differentiate, an f32 tensor."""
+    hint = "argnums says which arguments are differentiated; .float() if the numbers are right"
+    x = as_argument("grad", path, leaf, hint)
+    if x.dtype != F32:
+        fail("grad", f"{path} cannot be differentiated", x.type, "f32 tensors", hint, DtypeError)
+    return x
+
+
+def _loss(result: Any, has_aux: bool) -> Tensor:
+    """The loss in what the function returned."""
+    if has_aux and not (isinstance(result, tuple) and len(result) == 2):
+        fail("grad", "with has_aux the function returns (loss, aux)", f"a {type(result).__name__}",
+             kind=CompileError)
+    loss = result[0] if has_aux else result
+    if not isinstance(loss, Tensor):
+        hint = "has_aux=True if it returns (loss, more); check for a missing return"
+        fail("grad", "the loss is not a Tensor", f"a {type(loss).__name__}", "f32[]", hint, DtypeError)
+    if loss.shape or loss.dtype != F32:
+        kind = ShapeError if loss.shape else DtypeError
+        fail("grad", "the loss is not one float", loss.type, "f32[]", ".mean() or .sum()", kind)
+    return loss
+
+
+def _moved(tree: Any, trace: Trace, known: dict[Node, Value]) -> Any:
+    """The tree with its tensors of the trace copied into the scope around, where some nodes are known."""
+    def move(x: Any) -> Any:
+        if not isinstance(x, Tensor) or x._scope is not trace:
+            return x
+        value, = trace.copy([trace.lift(x)], known, current().builder)
+        return Tensor._made(value, current())
+
+    return tree_map(move, tree)

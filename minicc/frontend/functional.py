@@ -12,21 +12,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from minicc.errors import DtypeError, ShapeError
+from minicc.errors import DtypeError
 from minicc.frontend import ops
-from minicc.frontend import tensor as tensors
-from minicc.frontend.primitives import TensorLike, as_float, as_tensor, normal_axes
-from minicc.frontend.scope import current, stop, user_line
+from minicc.frontend.primitives import TensorLike, as_float, as_tensor, node, normal_axes, torch_names
+from minicc.frontend.scope import fail
 from minicc.frontend.shapes import reshape, unsqueeze
+from minicc.graph.ir import I32
 
 if TYPE_CHECKING:
     from minicc.frontend.tensor import Tensor
 
 
 def stop_gradient(x: TensorLike) -> Tensor:
-    """x, but a constant to whoever differentiates."""
-    scope = current()
-    return tensors.Tensor._lazy(stop(scope, scope.lift(as_tensor(x))), scope)
+    """x, but a constant to whoever differentiates.
+
+    A convert to the dtype that x has: it changes nothing, simplify drops it, and no convert passes gradients.
+    """
+    x = as_tensor(x)
+    return node("convert", x, dtype=x.dtype)
 
 
 # -- activations ---------------------------------------------------------------------------------------------
@@ -60,71 +63,70 @@ def clip(x: TensorLike, low: TensorLike = None, high: TensorLike = None) -> Tens
 # -- statistics ----------------------------------------------------------------------------------------------
 
 
-def mean(x: TensorLike, axis: Any = None, keepdims: bool = False, *, dim: Any = None,
-         keepdim: bool = False) -> Tensor:
+@torch_names
+def mean(x: TensorLike, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean over an axis, several, or all."""
-    x = as_float(x)
-    count = 1
-    for one in normal_axes("mean", x, axis, dim):
-        count *= x.shape[one]
-    return ops.sum(x, axis, keepdims, dim=dim, keepdim=keepdim) / float(count)
+    total, count = ops.sum(as_float(x), axis, keepdims), as_tensor(x).size
+    return total / float(count // max(total.size, 1))
 
 
-def var(x: TensorLike, axis: Any = None, keepdims: bool = False, *, dim: Any = None,
-        keepdim: bool = False) -> Tensor:
+@torch_names
+def var(x: TensorLike, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The mean squared distance from the mean, over the count as in numpy (torch: one less)."""
-    x = as_float(x)
-    distance = x - mean(x, axis, True, dim=dim)
-    return mean(distance * distance, axis, keepdims, dim=dim, keepdim=keepdim)
+    distance = as_float(x) - mean(x, axis, True)
+    return mean(distance * distance, axis, keepdims)
 
 
-def argmax(x: TensorLike, axis: Any = None, keepdims: bool = False, *, dim: Any = None,
-           keepdim: bool = False) -> Tensor:
+@torch_names
+def argmax(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The first index of the largest element along one axis, or of the flat tensor; a NaN is largest."""
     x = as_tensor(x)
-    if axis is None and dim is None:
-        return argmax(reshape(x, -1), 0)
-    where, = normal_axes("argmax", x, axis, dim)
-    count = x.shape[where]
-    position = reshape(ops.iota(count), [count if i == where else 1 for i in range(x.ndim)])
-    best = ops.max(x, where, True)
-    found = (x == best) | (x != x)  # a NaN is the maximum, and equals nothing
-    return ops.min(ops.where(found, position, count), where, keepdims, keepdim=keepdim)
+    if axis is None:
+        x, axis = reshape(x, -1), 0
+    axis, *more = normal_axes("argmax", x, axis)
+    if more:
+        fail("argmax", "more than one axis", [axis, *more], "one axis, or None for all of them")
+    found = (x == ops.max(x, axis, True)) | (x != x)  # a NaN is the maximum, and equals nothing
+    position = node("iota", axis=axis, shape=x.shape, dtype=I32)
+    return ops.min(ops.where(found, position, x.shape[axis]), axis, keepdims)
 
 
 # -- softmax and losses --------------------------------------------------------------------------------------
 
 
-def softmax(x: TensorLike, axis: int = -1, *, dim: int | None = None) -> Tensor:
-    """exp(x) / sum(exp(x)) along an axis, shifted by the maximum so that nothing overflows."""
-    x, axis = as_float(x), axis if dim is None else dim
-    weights = ops.exp(x - stop_gradient(ops.max(x, axis, True)))
+def _shifted(x: TensorLike, axis: Any) -> tuple[Tensor, Tensor]:
+    """x less its maximum, so that exp overflows nowhere; and the maximum, a constant to the gradient."""
+    largest = stop_gradient(ops.max(as_float(x), axis, True))
+    return as_float(x) - largest, largest
+
+
+@torch_names
+def softmax(x: TensorLike, axis: int = -1) -> Tensor:
+    """exp(x) / sum(exp(x)) along an axis."""
+    weights = ops.exp(_shifted(x, axis)[0])
     return weights / ops.sum(weights, axis, True)
 
 
-def log_softmax(x: TensorLike, axis: int = -1, *, dim: int | None = None) -> Tensor:
+@torch_names
+def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
     """log(softmax(x)), without the detour."""
-    x, axis = as_float(x), axis if dim is None else dim
-    shifted = x - stop_gradient(ops.max(x, axis, True))
-    return shifted - ops.log(ops.sum(ops.exp(shifted), axis, True))
+    x, _ = _shifted(x, axis)
+    return x - ops.log(ops.sum(ops.exp(x), axis, True))
 
 
-def logsumexp(x: TensorLike, axis: Any = None, keepdims: bool = False, *, dim: Any = None,
-              keepdim: bool = False) -> Tensor:
-    """log(sum(exp(x))), shifted by the maximum so that nothing overflows."""
-    x = as_float(x)
-    axes = normal_axes("logsumexp", x, axis, dim)
-    largest = stop_gradient(ops.max(x, axes, True))
-    result = ops.log(ops.sum(ops.exp(x - largest), axes, True)) + largest
-    return result if keepdims or keepdim else ops.sum(result, axes)
+@torch_names
+def logsumexp(x: TensorLike, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """log(sum(exp(x)))."""
+    x, largest = _shifted(x, axis)
+    result = ops.log(ops.sum(ops.exp(x), axis, True)) + largest
+    return result if keepdims else ops.sum(result, axis)
 
 
 def one_hot(labels: TensorLike, classes: int) -> Tensor:
     """A row of zeros per label, a one at the label's place; only zeros for a label outside 0 .. classes-1."""
     labels = as_tensor(labels)
     if labels.dtype.kind != "i":
-        raise DtypeError("one_hot", "labels are integers", got=labels.type, need="i32", at=user_line(),
-                         hint=".int()")
+        fail("one_hot", "labels are integers", labels.type, "i32", ".int()", DtypeError)
     return ops.astype(unsqueeze(labels, -1) == ops.iota(classes), "f32")
 
 
@@ -135,11 +137,9 @@ def cross_entropy(logits: TensorLike, targets: TensorLike) -> Tensor:
     (f32).
     """
     logits, targets = as_float(logits), as_tensor(targets)
-    expected = logits.shape[:-1] if targets.dtype.kind == "i" else logits.shape
-    if not logits.ndim or targets.shape != expected:
-        raise ShapeError("cross_entropy", "logits and targets do not fit",
-                         got=f"{logits.type} and {targets.type}",
-                         need="[rows, classes], and [rows] class numbers or [rows, classes] probabilities",
-                         at=user_line())
-    weights = one_hot(targets, logits.shape[-1]) if targets.dtype.kind == "i" else as_float(targets)
+    numbers = targets.dtype.kind == "i"
+    if not logits.ndim or targets.shape != (logits.shape[:-1] if numbers else logits.shape):
+        fail("cross_entropy", "logits and targets do not fit", f"{logits.type} and {targets.type}",
+             "[rows, classes], and [rows] class numbers or [rows, classes] probabilities")
+    weights = one_hot(targets, logits.shape[-1]) if numbers else as_float(targets)
     return -mean(ops.sum(log_softmax(logits) * weights, -1))

@@ -16,206 +16,62 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from minicc.errors import CompileError, DtypeError, ShapeError
+import numpy as np
+
+from minicc.errors import CompileError
 from minicc.frontend.arrays import as_dtype
-from minicc.frontend.primitives import (
-    TensorLike,
-    as_countable,
-    as_float,
-    as_tensor,
-    as_tensors,
-    is_number,
-    node,
-    normal_axes,
-)
-from minicc.frontend.scope import user_line
+from minicc.frontend.primitives import TensorLike, as_tensor, as_tensors, node, normal_axes, torch_names
+from minicc.frontend.scope import fail
 from minicc.frontend.shapes import broadcast, broadcast_shapes, reshape
-from minicc.graph.ir import BOOL, I32
+from minicc.graph.elementwise import COMPARE, ELEMENTWISE
+from minicc.graph.ir import BOOL, F32, I32
 
 if TYPE_CHECKING:
     from minicc.frontend.tensor import Tensor
 
+# -- elementwise ---------------------------------------------------------------------------------------------
 
-def _aligned(op: str, operands: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+_LEAST = {"f": F32, "n": I32, "b": BOOL}  # operand class -> the least dtype that operands become
+
+
+def _aligned(op: str, operands: tuple[Tensor, ...]) -> list[Tensor]:
     """The operands in one shape, or scalars."""
-    shape = broadcast_shapes(op, operands, [x.shape for x in operands])
-    return tuple(x if x.ndim == 0 else broadcast(x, shape) for x in operands)
+    shapes = {x.shape for x in operands if x.ndim}
+    if len(shapes) < 2:
+        return list(operands)
+    shape = broadcast_shapes(op, operands, *shapes)
+    return [broadcast(x, shape) if x.ndim else x for x in operands]
 
 
-def _numbers(op: str, *operands: TensorLike, **attrs: Any) -> Tensor:
-    """An op on numbers of one dtype."""
-    return node(op, *_aligned(op, as_tensors(operands, I32)), **attrs)
+def elementwise(op: str, operand_class: str = "", **attrs: Any) -> Callable[..., Tensor]:
+    """The function of tensors that applies an elementwise op, or compare, as its operand class asks for.
+
+    >>> elementwise("sqrt")([4, 9]).tolist()
+    [2.0, 3.0]
+    """
+    operand_class = operand_class or ELEMENTWISE[op].operands
+
+    def apply(*operands: TensorLike) -> Tensor:
+        """The op of the graph that has this name, element by element; operands broadcast as in numpy."""
+        return node(op, *_aligned(op, as_tensors(operands, _LEAST[operand_class])), **attrs)
+
+    apply.__name__ = apply.__qualname__ = attrs.get("direction", op)
+    return apply
 
 
-def _floats(op: str, *operands: TensorLike) -> Tensor:
-    """An op on floats."""
-    return node(op, *_aligned(op, tuple(as_float(x) for x in operands)))
+def compare(direction: str) -> Callable[..., Tensor]:
+    """The function that compares: eq, ne, lt, le, gt or ge."""
+    return elementwise("compare", "n", direction=direction)
 
 
-def _bools(op: str, *operands: TensorLike) -> Tensor:
-    """An op on bools."""
-    given = tuple(as_tensor(x) for x in operands)
-    for x in given:
-        if x.dtype != BOOL:
-            raise DtypeError(op, "an operand is not bool", got=x.type, need="bool", at=user_line(),
-                             hint="compare it with something first: (x > 0) & (y > 0)")
-    return node(op, *_aligned(op, given))
-
-
-# -- arithmetic ----------------------------------------------------------------------------------------------
-
-
-def add(x: TensorLike, y: TensorLike) -> Tensor:
-    """x + y."""
-    return _numbers("add", x, y)
-
-
-def subtract(x: TensorLike, y: TensorLike) -> Tensor:
-    """x - y."""
-    return _numbers("subtract", x, y)
-
-
-def multiply(x: TensorLike, y: TensorLike) -> Tensor:
-    """x * y."""
-    return _numbers("multiply", x, y)
-
-
-def divide(x: TensorLike, y: TensorLike) -> Tensor:
-    """x / y, in f32."""
-    return _floats("divide", x, y)
-
-
-def maximum(x: TensorLike, y: TensorLike) -> Tensor:
-    """The larger one, element by element; NaN if either is."""
-    return _numbers("maximum", x, y)
-
-
-def minimum(x: TensorLike, y: TensorLike) -> Tensor:
-    """The smaller one, element by element; NaN if either is."""
-    return _numbers("minimum", x, y)
-
-
-def negate(x: TensorLike) -> Tensor:
-    """-x."""
-    return _numbers("negate", x)
-
-
-def absolute(x: TensorLike) -> Tensor:
-    """|x|."""
-    return _numbers("abs", x)
-
-
-def sign(x: TensorLike) -> Tensor:
-    """-1, 0 or 1, as f32."""
-    return _floats("sign", x)
-
-
-def exp(x: TensorLike) -> Tensor:
-    """e to the x."""
-    return _floats("exp", x)
-
-
-def log(x: TensorLike) -> Tensor:
-    """The natural logarithm."""
-    return _floats("log", x)
-
-
-def sqrt(x: TensorLike) -> Tensor:
-    """The square root."""
-    return _floats("sqrt", x)
-
-
-def rsqrt(x: TensorLike) -> Tensor:
-    """1 / sqrt(x)."""
-    return _floats("rsqrt", x)
-
-
-def tanh(x: TensorLike) -> Tensor:
-    """The hyperbolic tangent."""
-    return _floats("tanh", x)
-
-
-POWERS = (0.5, -0.5, *range(-64, 65))  # beyond 64, repeated squaring is no longer what anyone means
-
-
-def power(x: TensorLike, exponent: TensorLike) -> Tensor:
-    """x ** exponent for integers, by repeated squaring, and for 0.5 and -0.5."""
-    if not isinstance(exponent, int | float) or exponent not in POWERS:
-        raise CompileError(
-            "power", "this exponent is not supported", got=exponent if is_number(exponent) else "a tensor",
-            need=f"an integer up to {POWERS[-1]}, or 0.5, or -0.5", at=user_line(),
-            hint="(p * x.log()).exp() for positive x",
-        )
-    if exponent in (0.5, -0.5):
-        return sqrt(x) if exponent > 0 else rsqrt(x)
-    if exponent < 0:
-        return divide(1, power(x, -exponent))
-    base, result = as_countable(x), None
-    for bit in reversed(f"{int(exponent):b}"):
-        if bit == "1":
-            result = base if result is None else multiply(result, base)
-        base = multiply(base, base)  # squares that no one uses are never computed
-    return broadcast(as_tensor(1, base.dtype), base.shape) if result is None else result
-
-
-def rpower(exponent: Tensor, base: TensorLike) -> Tensor:
-    """base ** exponent for a positive number `base`: exp(exponent * log(base))."""
-    if not isinstance(base, int | float) or base <= 0:
-        raise CompileError("power", "this base is not supported", got=base, need="a positive number",
-                           at=user_line())
-    return exp(multiply(exponent, math.log(base)))
-
-
-# -- logic ---------------------------------------------------------------------------------------------------
-
-
-def compare(direction: str, x: TensorLike, y: TensorLike) -> Tensor:
-    """x < y and the like, as bools. direction: eq, ne, lt, le, gt, ge."""
-    return _numbers("compare", x, y, direction=direction)
-
-
-def less(x: TensorLike, y: TensorLike) -> Tensor:
-    """x < y."""
-    return compare("lt", x, y)
-
-
-def less_equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """x <= y."""
-    return compare("le", x, y)
-
-
-def greater(x: TensorLike, y: TensorLike) -> Tensor:
-    """x > y."""
-    return compare("gt", x, y)
-
-
-def greater_equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """x >= y."""
-    return compare("ge", x, y)
-
-
-def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
-    """x and y, of bools."""
-    return _bools("and", x, y)
-
-
-def logical_or(x: TensorLike, y: TensorLike) -> Tensor:
-    """x or y, of bools."""
-    return _bools("or", x, y)
-
-
-def logical_not(x: TensorLike) -> Tensor:
-    """not x, of bools."""
-    return _bools("not", x)
+maximum, minimum = elementwise("maximum"), elementwise("minimum")
+exp, log, tanh, sign = elementwise("exp"), elementwise("log"), elementwise("tanh"), elementwise("sign")
+sqrt, rsqrt = elementwise("sqrt"), elementwise("rsqrt")
 
 
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     """x where the condition holds, else y."""
-    chosen = as_tensor(condition)
-    if chosen.dtype != BOOL:
-        raise DtypeError("where", "the condition is not bool", got=chosen.type, need="bool", at=user_line(),
-                         hint="condition != 0")
-    return node("select", *_aligned("where", (chosen, *as_tensors((x, y)))))
+    return node("select", *_aligned("where", (as_tensor(condition), *as_tensors((x, y)))))
 
 
 def astype(x: TensorLike, dtype: Any) -> Tensor:
@@ -225,44 +81,55 @@ def astype(x: TensorLike, dtype: Any) -> Tensor:
 
 def iota(count: int) -> Tensor:
     """0, 1, ... count-1 as i32."""
-    return node("iota", axis=0, shape=(count,), dtype="i32")
+    return node("iota", axis=0, shape=(count,), dtype=I32)
+
+
+# -- powers --------------------------------------------------------------------------------------------------
+
+POWERS = (0.5, -0.5, *range(-64, 65))  # beyond 64, repeated squaring is no longer what anyone means
+
+
+def power(x: TensorLike, exponent: TensorLike) -> Tensor:
+    """x ** exponent for integers, by repeated squaring, and for 0.5 and -0.5."""
+    if not isinstance(exponent, int | float) or exponent not in POWERS:
+        need = f"an integer up to {POWERS[-1]}, or 0.5, or -0.5"
+        fail("power", "this exponent is not supported", exponent, need, "(p * x.log()).exp()", CompileError)
+    if abs(exponent) == 0.5:
+        return sqrt(x) if exponent > 0 else rsqrt(x)
+    if exponent < 0:
+        return 1 / power(x, -exponent)
+    x, = as_tensors((x,), I32)
+    if exponent < 2:
+        return x if exponent else broadcast(as_tensor(1, x.dtype), x.shape)
+    root = power(x, exponent // 2)
+    return root * root * x if exponent % 2 else root * root
+
+
+def rpower(exponent: Tensor, base: TensorLike) -> Tensor:
+    """base ** exponent for a positive number `base`: exp(exponent * log(base))."""
+    if not isinstance(base, int | float) or base <= 0:
+        fail("power", "this base is not supported", base, "a positive number", kind=CompileError)
+    return exp(exponent * math.log(base))
 
 
 # -- reductions and dot --------------------------------------------------------------------------------------
 
 
-def reduce(kind: str, x: TensorLike, axis: Any, keepdims: bool, dim: Any, keepdim: bool) -> Tensor:
-    """A sum, max, min or prod over axes, which stay with size 1 if asked."""
-    x = as_countable(x)
-    axes = normal_axes(kind, x, axis, dim)
-    result = node("reduce", x, kind=kind, axes=axes) if axes else x
-    if keepdims or keepdim:
-        result = reshape(result, tuple(1 if i in axes else size for i, size in enumerate(x.shape)))
-    return result
+def reduction(kind: str) -> Callable[..., Tensor]:
+    """The function that reduces by sum, prod, max or min."""
+    def reduce(x: TensorLike, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """The reduction over an axis, several, or all; they stay, with size 1, if asked."""
+        x, = as_tensors((x,), I32)
+        axes = normal_axes(kind, x, axis)
+        result = node("reduce", x, kind=kind, axes=axes) if axes else x
+        kept = [1 if i in axes else size for i, size in enumerate(x.shape)]
+        return reshape(result, kept) if keepdims else result
+
+    reduce.__name__ = reduce.__qualname__ = kind
+    return torch_names(reduce)
 
 
-def sum(x: TensorLike, axis: Any = None, keepdims: bool = False, *, dim: Any = None,
-        keepdim: bool = False) -> Tensor:
-    """The sum over an axis, several, or all."""
-    return reduce("sum", x, axis, keepdims, dim, keepdim)
-
-
-def max(x: TensorLike, axis: Any = None, keepdims: bool = False, *, dim: Any = None,
-        keepdim: bool = False) -> Tensor:
-    """The largest element over an axis, several, or all."""
-    return reduce("max", x, axis, keepdims, dim, keepdim)
-
-
-def min(x: TensorLike, axis: Any = None, keepdims: bool = False, *, dim: Any = None,
-        keepdim: bool = False) -> Tensor:
-    """The smallest element over an axis, several, or all."""
-    return reduce("min", x, axis, keepdims, dim, keepdim)
-
-
-def prod(x: TensorLike, axis: Any = None, keepdims: bool = False, *, dim: Any = None,
-         keepdim: bool = False) -> Tensor:
-    """The product over an axis, several, or all."""
-    return reduce("prod", x, axis, keepdims, dim, keepdim)
+sum, prod, max, min = map(reduction, ("sum", "prod", "max", "min"))
 
 
 def matmul(x: TensorLike, y: TensorLike) -> Tensor:
@@ -272,30 +139,24 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     """
     x, y = as_tensors((x, y), I32)
     if not (x.ndim and y.ndim):
-        raise ShapeError("matmul", "a scalar has no rows", got=f"{x.type} @ {y.type}", need="rank 1 or more",
-                         at=user_line(), hint="*")
+        fail("matmul", "a scalar has no rows", f"{x.type} @ {y.type}", "rank 1 or more", "*")
     rows, columns = x.ndim - 1, y.ndim - 2 if y.ndim > 1 else 0
     if x.shape[rows] != y.shape[columns]:
-        raise ShapeError(
-            "matmul", "contracted sizes differ",
-            got=f"{x.shape[rows]} (axis {rows} of {x.type}, the left) and "
-            f"{y.shape[columns]} (axis {columns} of {y.type}, the right)", need="equal", at=user_line(),
-            hint="transpose one of them (.T), or check the layer sizes",
-        )
-    if y.ndim <= 2:
-        return node("dot_general", x, y, contract=((rows,), (columns,)), batch=((), ()))
-    if x.ndim == 1:
-        return reshape(matmul(reshape(x, 1, -1), y), y.shape[:-2] + y.shape[-1:])
-    lead = broadcast_shapes("matmul", (x, y), (x.shape[:-2], y.shape[:-2]))
+        left = f"{x.shape[rows]} (axis {rows} of {x.type}, the left)"
+        right = f"{y.shape[columns]} (axis {columns} of {y.type}, the right)"
+        hint = "transpose one of them (.T), or check the layer sizes"
+        fail("matmul", "contracted sizes differ", f"{left} and {right}", "equal", hint)
+    if x.ndim == 1 or y.ndim <= 2:
+        return node("dot_general", x, y, contract=((rows,), (columns,)))
+    lead = broadcast_shapes("matmul", (x, y), x.shape[:-2], y.shape[:-2])
     x, y = broadcast(x, lead + x.shape[-2:]), broadcast(y, lead + y.shape[-2:])
     batch = tuple(range(len(lead)))
     return node("dot_general", x, y, contract=((len(lead) + 1,), (len(lead),)), batch=(batch, batch))
 
 
-# numpy's functions on tensors, by name: np.exp(tensor), and array + tensor
-UFUNCS: dict[str, Callable[..., Tensor]] = {
-    "add": add, "subtract": subtract, "multiply": multiply, "divide": divide, "matmul": matmul,
-    "power": power,
-    "maximum": maximum, "minimum": minimum, "negative": negate, "absolute": absolute, "exp": exp, "log": log,
-    "sqrt": sqrt, "tanh": tanh, "sign": sign, "logical_and": logical_and, "logical_or": logical_or,
+# numpy's functions on tensors: np.exp(tensor), and array + tensor
+UFUNCS: dict[Callable, Callable[..., Tensor]] = {
+    **{row.numpy: elementwise(op) for op, row in ELEMENTWISE.items()},
+    **{numpy: compare(direction) for direction, numpy in COMPARE.items()},
+    np.matmul: matmul, np.power: power,
 }

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minicc.frontend.creation import zeros
-from minicc.frontend.pytree import flatten, tree_map
+from minicc.frontend.pytree import tree_map
 from minicc.frontend.scope import EAGER, current
 from minicc.frontend.tensor import realise
 
@@ -35,9 +35,8 @@ class SGD:
     def step(self, params: Any, gradients: Any, state: Any = ()) -> tuple[Any, Any]:
         """The parameters and the state after one step."""
         if self.momentum:
-            state = tree_map(lambda v, g: v * self.momentum + g, state, gradients)
-        moves = state if self.momentum else gradients
-        params = tree_map(lambda p, move: p - move * self.rate, params, moves)
+            gradients = state = tree_map(lambda v, g: v * self.momentum + g, state, gradients)
+        params = tree_map(lambda p, g: p - g * self.rate, params, gradients)
         if current() is EAGER:
-            realise(x for _, x in flatten([params, state])[0])
+            realise([params, state])
         return params, state

@@ -13,15 +13,16 @@ shapes.py.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minicc.errors import DtypeError, ShapeError
+from minicc.errors import DtypeError
 from minicc.frontend import tensor as tensors
-from minicc.frontend.arrays import as_array, promote
-from minicc.frontend.scope import current, user_line
+from minicc.frontend.arrays import PROMOTION, as_array
+from minicc.frontend.scope import current, fail, user_line
 from minicc.graph.infer import build
 from minicc.graph.ir import BOOL, F32, I32, DType
 
@@ -35,8 +36,8 @@ TensorLike = Any  # a Tensor, a number, an array, or nested lists of numbers
 def node(op: str, *operands: Tensor, **attrs: Any) -> Tensor:
     """One operation on tensors of the right types; infer.py complains if they are not."""
     scope = current()
-    values = tuple(scope.lift(operand) for operand in operands)
-    return tensors.Tensor._lazy(build(scope.builder, op, values, attrs, user_line()), scope)
+    values = tuple([scope.lift(operand) for operand in operands])
+    return tensors.Tensor._made(build(scope.builder, op, values, attrs, user_line()), scope)
 
 
 def is_number(x: object) -> bool:
@@ -46,18 +47,18 @@ def is_number(x: object) -> bool:
 
 def as_tensor(x: TensorLike, dtype: DType | None = None) -> Tensor:
     """The tensor that an operand stands for, in this dtype if one is given."""
-    if isinstance(x, tensors.Tensor):
-        return x if dtype in (None, x.dtype) else node("convert", x, dtype=dtype)
     if is_number(x):
         return node("constant", value=as_array(x, dtype))
-    return as_tensor(tensors.Tensor(x), dtype)
+    x = x if isinstance(x, tensors.Tensor) else tensors.Tensor(x)
+    return x if dtype in (None, x.dtype) else node("convert", x, dtype=dtype)
 
 
 def as_tensors(operands: Sequence[TensorLike], least: DType = BOOL) -> tuple[Tensor, ...]:
     """The operands in the smallest dtype, from `least` up, that holds all; numbers are constants of it."""
     given = [x if type(x) in _PYTHON_NUMBERS else as_tensor(x) for x in operands]
-    dtype = promote((least, *(_PYTHON_NUMBERS.get(type(x)) or x.dtype for x in given)))
-    return tuple(as_tensor(x, dtype) for x in given)
+    dtypes = [_PYTHON_NUMBERS.get(type(x)) or x.dtype for x in given]
+    dtype = max([least, *dtypes], key=PROMOTION.index)
+    return tuple([as_tensor(x, dtype) for x in given])
 
 
 def as_float(x: TensorLike) -> Tensor:
@@ -65,10 +66,12 @@ def as_float(x: TensorLike) -> Tensor:
     return as_tensor(x, F32)
 
 
-def as_countable(x: TensorLike) -> Tensor:
-    """The operand as a tensor of numbers: bools count as 0 and 1."""
-    x = as_tensor(x)
-    return as_tensor(x, I32) if x.dtype.kind == "b" else x
+def as_argument(stage: str, path: str, leaf: Any, hint: str) -> Tensor:
+    """A leaf of a function's arguments as a tensor."""
+    if not (isinstance(leaf, tensors.Tensor) or is_number(leaf) or hasattr(leaf, "__array__")):
+        fail(stage, f"{path} is not a Tensor", f"a {type(leaf).__name__}",
+             "tensors, arrays or numbers, in dicts, lists and tuples", hint, DtypeError)
+    return leaf if isinstance(leaf, tensors.Tensor) else tensors.Tensor(leaf)
 
 
 def as_integers(what: str, values: Any) -> tuple[int, ...]:
@@ -83,26 +86,33 @@ def as_integers(what: str, values: Any) -> tuple[int, ...]:
         items = tuple(values) if isinstance(values, Iterable) else (values,)
         return tuple(operator.index(item) for item in items)
     except TypeError:
-        raise DtypeError(what, "expected integers", got=repr(values), at=user_line()) from None
+        fail(what, "expected integers", repr(values), kind=DtypeError)
 
 
-def normal_axes(op: str, x: Tensor, axis: Any, dim: Any = None) -> tuple[int, ...]:
-    """The axes that an `axis` argument (or torch's `dim`) names, counted from 0; None names all of them.
+def normal_axes(op: str, x: Tensor, axis: Any, new: int = 0) -> tuple[int, ...]:
+    """The axes that an `axis` argument names, counted from 0; None names all of them.
 
-    Raises: ShapeError for an axis that x lacks, or that is named twice.
+    new: how many axes x is about to get.
+    Raises: ShapeError for an axis that there is not, or that is named twice.
     """
-    if axis is not None and dim is not None:
-        raise ShapeError(op, "both axis and dim are given", got=f"axis={axis}, dim={dim}", need="one",
-                         at=user_line())
-    chosen = dim if axis is None else axis
-    if chosen is None:
-        return tuple(range(x.ndim))
-    axes = as_integers(op, chosen)
-    for one in axes:
-        if not -x.ndim <= one < x.ndim:
-            need = f"{-x.ndim} .. {x.ndim - 1} for {x.type}" if x.ndim else f"none: {x.type} has no axes"
-            raise ShapeError(op, "there is no such axis", got=one, need=need, at=user_line())
-    normal = tuple(one % x.ndim for one in axes)
-    if len(set(normal)) < len(normal):
-        raise ShapeError(op, "an axis is named twice", got=list(axes), need="different axes", at=user_line())
+    rank = x.ndim + new
+    axes = as_integers(op, range(rank) if axis is None else axis)
+    normal = tuple(one + rank if one < 0 else one for one in axes)
+    if not set(normal) <= set(range(rank)) or len(set(normal)) < len(normal):
+        need = f"{-rank} .. {rank - 1} for {x.type}" if rank else f"none: {x.type} has no axes"
+        fail(op, "there is no such axis, or it is named twice", axis, need)
     return normal
+
+
+def torch_names(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The function, which takes torch's `dim` and `keepdim` for `axis` and `keepdims` too."""
+    @wraps(function)
+    def renamed(*args: Any, **named: Any) -> Tensor:
+        if "dim" in named:
+            if "axis" in named or len(args) > 1:
+                fail(function.__name__, "both axis and dim are given", need="one")
+            named["axis"] = named.pop("dim")
+        if "keepdim" in named:
+            named["keepdims"] = named.pop("keepdim")
+        return function(*args, **named)
+    return renamed

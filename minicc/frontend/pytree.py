@@ -12,48 +12,36 @@ Read next: jit.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from minicc.errors import ShapeError
-from minicc.frontend.scope import user_line
+from minicc.frontend.scope import fail
 
 
 @dataclass(frozen=True)
 class Structure:
     """The shape of a tree. kind: the container's type, None for a leaf; keys: its children's names."""
 
-    kind: type | None
+    kind: type | None = None
     keys: tuple = ()
     children: tuple[Structure, ...] = ()
-
-    @property
-    def leaves(self) -> int:
-        """How many leaves the tree has."""
-        return 1 if self.kind is None else sum(child.leaves for child in self.children)
-
-
-LEAF = Structure(None)
 
 
 def flatten(tree: Any, name: str = "") -> tuple[list[tuple[str, Any]], Structure]:
     """The leaves, each with its path from `name`, and the structure."""
-    if tree is None:
-        return [], Structure(type(None))
-    kind: type = dict
+    kind = dict if isinstance(tree, dict) else type(tree)
     if isinstance(tree, dict):
         keys = tuple(sorted(tree, key=str))
-        items = [(f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]", tree[key]) for key in keys]
-    elif isinstance(tree, list | tuple):
-        kind, fields = type(tree), getattr(tree, "_fields", None)
-        keys = fields or tuple(range(len(tree)))
-        items = [(f"{name}.{key}" if fields else f"{name}[{key}]", child)
-                 for key, child in zip(keys, tree, strict=True)]
+        items = [tree[key] for key in keys]
+    elif isinstance(tree, list | tuple | None):
+        items = list(tree or ())
+        keys = getattr(tree, "_fields", tuple(range(len(items))))
     else:
-        return [(name, tree)], LEAF
+        return [(name, tree)], Structure()
     leaves, children = [], []
-    for path, child in items:
+    for key, child in zip(keys, items, strict=True):
+        path = f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]"
         found, structure = flatten(child, path.removeprefix("."))
         leaves += found
         children.append(structure)
@@ -62,19 +50,15 @@ def flatten(tree: Any, name: str = "") -> tuple[list[tuple[str, Any]], Structure
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     """The tree of this structure with these leaves."""
-    return _take(structure, iter(leaves))
-
-
-def _take(structure: Structure, leaves: Iterator[Any]) -> Any:
-    kind = structure.kind
-    if kind is None:
+    leaves = iter(leaves)
+    if structure.kind is None:
         return next(leaves)
-    if kind is type(None):
-        return None
-    children = [_take(child, leaves) for child in structure.children]
-    if kind is dict:
+    children = [unflatten(child, leaves) for child in structure.children]
+    if structure.kind is dict:
         return dict(zip(structure.keys, children, strict=True))
-    return kind(*children) if hasattr(kind, "_fields") else kind(children)
+    if structure.kind is type(None) or hasattr(structure.kind, "_fields"):
+        return structure.kind(*children)
+    return structure.kind(children)
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
@@ -83,18 +67,11 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     >>> tree_map(lambda p, g: p - g, {"w": 3, "b": [1, 2]}, {"w": 1, "b": [1, 1]})
     {'b': [0, 1], 'w': 2}
     """
-    leaves, structure = flatten(tree)
-    columns: list[Sequence[Any]] = [[leaf for _, leaf in leaves]]
-    for other in others:
-        found, its = flatten(other)
+    (leaves, structure), *rest = (flatten(one) for one in (tree, *others))
+    for found, its in rest:
         if its != structure:
-            raise ShapeError("tree_map", "the trees differ in structure", got=_difference(leaves, found),
-                             need="the same keys and lengths", at=user_line())
-        columns.append([leaf for _, leaf in found])
-    return unflatten(structure, (function(*row) for row in zip(*columns, strict=True)))
-
-
-def _difference(some: list[tuple[str, Any]], others: list[tuple[str, Any]]) -> str:
-    mine, theirs = ({path for path, _ in leaves} for leaves in (some, others))
-    odd = sorted(mine ^ theirs)
-    return f"{odd[0] or 'a leaf'} in only one of them" if odd else "containers of different types"
+            odd = sorted({path for path, _ in leaves} ^ {path for path, _ in found})
+            got = f"{odd[0] or 'a leaf'} in only one of them" if odd else "containers of different types"
+            fail("tree_map", "the trees differ in structure", got, "the same keys and lengths")
+    rows = zip(leaves, *(found for found, _ in rest), strict=True)
+    return unflatten(structure, [function(*(leaf for _, leaf in row)) for row in rows])

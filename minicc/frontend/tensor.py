@@ -17,30 +17,36 @@ ops.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from minicc.compiler import compile_graph
-from minicc.errors import CompileError, DtypeError, ShapeError
+from minicc.devices import find
+from minicc.errors import CompileError, DtypeError
 from minicc.frontend import functional, ops, shapes
-from minicc.frontend.arrays import as_array
+from minicc.frontend.arrays import as_array, as_dtype
+from minicc.frontend.ops import compare, elementwise, reduction
 from minicc.frontend.primitives import is_number
-from minicc.frontend.scope import EAGER, Eager, Trace, current, user_line
-from minicc.graph.ir import DTYPES, DType, Type, Value
+from minicc.frontend.pytree import flatten
+from minicc.frontend.scope import EAGER, Scope, current, fail, user_line
+from minicc.graph.ir import DType, Type, Value
 
 SHOWN_ELEMENTS = 20  # a repr shows the data of tensors up to this size
 
 
-def _swapped(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
-    return lambda self, other: function(other, self)
+def _either_side(function: Callable[[Any, Any], Tensor]) -> tuple[Callable, Callable]:
+    """The methods for x + y and, where x is no tensor, for y's part in it."""
+    return function, lambda self, other: function(other, self)
 
 
-def _equality(direction: str, x: Tensor, y: object) -> Tensor:
-    comparable = is_number(y) or isinstance(y, Tensor | np.ndarray | list | tuple)
-    # so x == None is False, as for any object
-    return ops.compare(direction, x, y) if comparable else NotImplemented
+def _equality(function: Callable[..., Tensor]) -> Callable[[Tensor, object], Tensor]:
+    """Element by element, as numpy; but x == None is False, as for any object."""
+    def compared(self: Tensor, other: object) -> Tensor:
+        comparable = is_number(other) or isinstance(other, Tensor | np.ndarray | list | tuple)
+        return function(self, other) if comparable else NotImplemented
+    return compared
 
 
 class Tensor:
@@ -54,34 +60,29 @@ class Tensor:
     """
 
     __slots__ = ("type", "_array", "_value", "_scope", "__weakref__")
+    type: Type
+    _array: np.ndarray | None
+    _value: Value | None
+    _scope: Scope | None
 
     def __init__(self, data: Any, dtype: Any = None) -> None:
         if isinstance(data, Tensor):
             source = data if dtype is None else data.astype(dtype)
-            self._set(source.type, source._array, source._value, source._scope)
-            return
-        array = as_array(data, dtype)
-        found = next(one for one in DTYPES.values() if one.numpy == array.dtype)
-        self._set(Type(found, array.shape), array, None, None)
+            self.type, self._array = source.type, source._array
+            self._value, self._scope = source._value, source._scope
+        else:
+            self._hold(as_array(data, dtype))
 
-    def _set(self, type: Type, array: np.ndarray | None, value: Value | None,
-             scope: Eager | Trace | None) -> None:
-        self.type: Type = type
-        self._array, self._value, self._scope = array, value, scope
-
-    @classmethod
-    def _lazy(cls, value: Value, scope: Eager | Trace) -> Tensor:
-        """A tensor that stands for a value."""
-        self = cls.__new__(cls)
-        self._set(value.type, None, value, scope)
-        return self
+    def _hold(self, array: np.ndarray) -> None:
+        """Have this data, and let go of the graph that it was computed by."""
+        self.type = Type(as_dtype(array.dtype), array.shape)
+        self._array, self._value, self._scope = array, None, None
 
     @classmethod
-    def _ready(cls, type: Type, array: np.ndarray) -> Tensor:
-        """A tensor with this data, which no one else may write to any more."""
-        array.flags.writeable = False
+    def _made(cls, value: Value, scope: Scope | None = None, array: np.ndarray | None = None) -> Tensor:
+        """A tensor that stands for a value, or has the array that was computed for it."""
         self = cls.__new__(cls)
-        self._set(type, array, None, None)
+        self.type, self._array, self._value, self._scope = value.type, array, value if scope else None, scope
         return self
 
     # -- what it is, without computing anything --------------------------------------------------------------
@@ -117,30 +118,29 @@ class Tensor:
         return shapes.transpose(self)
 
     def __len__(self) -> int:
-        self._need_an_axis("len()")
+        if not self.ndim:
+            fail("len", "a scalar has no first axis", self.type, "rank 1 or more", kind=DtypeError)
         return self.shape[0]
 
     def __repr__(self) -> str:
         if self._array is None:
-            return f"Tensor({self.type}, {'traced' if isinstance(self._scope, Trace) else 'lazy'})"
-        if self.size > SHOWN_ELEMENTS:
-            return f"Tensor({self.type}, ready)"
-        return f"Tensor({self.type}, {self._array.tolist()})"
+            return f"Tensor({self.type}, {'lazy' if self._scope is EAGER else 'traced'})"
+        return f"Tensor({self.type}, {self._array.tolist() if self.size <= SHOWN_ELEMENTS else 'ready'})"
 
     # -- the data --------------------------------------------------------------------------------------------
 
     def numpy(self) -> np.ndarray:
         """The data as a read-only numpy array; computes it if need be."""
-        realise([self])
+        if self._array is None:
+            realise(self)
         assert self._array is not None
         return self._array
 
     def item(self) -> Any:
         """The only element, as a Python number."""
         if self.size != 1:
-            raise ShapeError("item", "only a tensor of one element is a number", got=self.type,
-                             need="one element",
-                             at=user_line(), hint=".tolist(), or reduce it first")
+            fail("item", "only a tensor of one element is a number", self.type, "one element",
+                 ".tolist(), or reduce it first")
         return self.numpy().item()
 
     def tolist(self) -> Any:
@@ -149,20 +149,17 @@ class Tensor:
 
     def realise(self) -> Tensor:
         """This tensor, computed."""
-        realise([self])
+        realise(self)
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        array = self.numpy()
-        return array.copy() if copy and dtype is None else array if dtype is None else array.astype(dtype)
+        return np.array(self.numpy(), dtype, copy=copy)
 
     def __bool__(self) -> bool:
-        if isinstance(self._scope, Trace):
-            raise CompileError(
-                "trace", "the program branches on a lazy value", got=self.type, at=user_line(),
-                need="a condition that is known while tracing",
-                hint="where(condition, a, b) computes both and chooses; static_argnames for a setting",
-            )
+        if self._array is None and self._scope is not EAGER:
+            hint = "where(condition, a, b) computes both and chooses; static_argnames for a setting"
+            need = "a condition that is known while tracing"
+            fail("trace", "the program branches on a lazy value", self.type, need, hint, CompileError)
         return bool(self.item())
 
     def __float__(self) -> float:
@@ -174,80 +171,55 @@ class Tensor:
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else repr(self)
 
-    def __copy__(self) -> Tensor:
-        return Tensor(self)
-
-    def __deepcopy__(self, memo: dict) -> Tensor:
+    def __deepcopy__(self, memo: dict | None = None) -> Tensor:
         return Tensor(self)  # nothing in it ever changes
+
+    __copy__ = __deepcopy__
 
     def __reduce__(self) -> tuple:
         return Tensor, (np.array(self.numpy()),)
 
     def __iter__(self) -> Iterator[Tensor]:
-        self._need_an_axis("iteration")
-        return (self[i] for i in range(self.shape[0]))
+        return (self[i] for i in range(len(self)))
 
     def __getitem__(self, key: Any) -> Tensor:
         picked = shapes.index(self, key)
-        if self._array is None or current() is not EAGER:
-            return picked
-        # data at hand is indexed at hand: taking batches must not compile a program per batch
-        return Tensor._ready(picked.type, np.asarray(self._array[key]))
+        if self._array is not None and current() is EAGER:
+            # data at hand is indexed at hand: taking batches must not compile a program per batch
+            picked._hold(np.asarray(self._array[key]))
+        return picked
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise CompileError("index", "a Tensor never changes", at=user_line(),
-                           hint="where(mask, new, x) makes a new one")
-
-    def _need_an_axis(self, what: str) -> None:
-        if not self.ndim:
-            raise DtypeError(what, "a scalar has no first axis", got=self.type, need="rank 1 or more",
-                             at=user_line())
+        fail("index", "a Tensor never changes", hint="where(mask, new, x) makes a new one", kind=CompileError)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Tensor:
         """numpy's functions on tensors, and array + tensor: the lazy operation of the same name."""
-        function = ops.UFUNCS.get(ufunc.__name__)
-        if function is None or method != "__call__" or options:
-            raise DtypeError("numpy", "this numpy function does not take a Tensor",
-                             got=f"np.{ufunc.__name__}",
-                             at=user_line(), hint="x.numpy() for an array, or the Tensor's own method")
-        return function(*inputs)
-
-    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]  # element by element, as numpy
-        return _equality("eq", self, other)
-
-    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
-        return _equality("ne", self, other)
+        if ufunc not in ops.UFUNCS or method != "__call__" or options:
+            fail("numpy", "this numpy function does not take a Tensor", f"np.{ufunc.__name__}",
+                 hint="x.numpy() for an array, or the Tensor's own method", kind=DtypeError)
+        return ops.UFUNCS[ufunc](*inputs)
 
     # -- operators and methods: each is the function of that name --------------------------------------------
 
     __hash__ = object.__hash__  # by identity, since == gives a Tensor
-    __add__ = ops.add
-    __radd__ = _swapped(ops.add)
-    __sub__ = ops.subtract
-    __rsub__ = _swapped(ops.subtract)
-    __mul__ = ops.multiply
-    __rmul__ = _swapped(ops.multiply)
-    __truediv__ = ops.divide
-    __rtruediv__ = _swapped(ops.divide)
-    __matmul__ = ops.matmul
-    __rmatmul__ = _swapped(ops.matmul)
-    __pow__ = ops.power
-    __rpow__ = ops.rpower
-    __neg__ = ops.negate
-    __abs__ = ops.absolute
-    __lt__ = ops.less
-    __le__ = ops.less_equal
-    __gt__ = ops.greater
-    __ge__ = ops.greater_equal
-    __and__ = ops.logical_and
-    __rand__ = ops.logical_and
-    __or__ = ops.logical_or
-    __ror__ = ops.logical_or
-    __invert__ = ops.logical_not
+    __eq__, __ne__ = _equality(compare("eq")), _equality(compare("ne"))  # type: ignore[assignment]
+    __lt__, __le__, __gt__, __ge__ = compare("lt"), compare("le"), compare("gt"), compare("ge")
+    __add__, __radd__ = _either_side(elementwise("add"))
+    __sub__, __rsub__ = _either_side(elementwise("subtract"))
+    __mul__, __rmul__ = _either_side(elementwise("multiply"))
+    __truediv__, __rtruediv__ = _either_side(elementwise("divide"))
+    __matmul__, __rmatmul__ = _either_side(ops.matmul)
+    __and__, __rand__ = _either_side(elementwise("and"))
+    __or__, __ror__ = _either_side(elementwise("or"))
+    __pow__, __rpow__ = ops.power, ops.rpower
+    __neg__, __invert__ = elementwise("negate"), elementwise("not")
 
-    abs, exp, log, sqrt, rsqrt, tanh = ops.absolute, ops.exp, ops.log, ops.sqrt, ops.rsqrt, ops.tanh
-    maximum, minimum, matmul, astype = ops.maximum, ops.minimum, ops.matmul, ops.astype
-    sum, max, min, prod = ops.sum, ops.max, ops.min, ops.prod
+    __abs__ = abs = elementwise("abs")
+    exp, log, tanh = elementwise("exp"), elementwise("log"), elementwise("tanh")
+    sqrt, rsqrt = elementwise("sqrt"), elementwise("rsqrt")
+    maximum, minimum = elementwise("maximum"), elementwise("minimum")
+    sum, prod, max, min = reduction("sum"), reduction("prod"), reduction("max"), reduction("min")
+    matmul, astype = ops.matmul, ops.astype
     mean, var, argmax = functional.mean, functional.var, functional.argmax
     relu, sigmoid, gelu, clip = functional.relu, functional.sigmoid, functional.gelu, functional.clip
     softmax, log_softmax = functional.softmax, functional.log_softmax
@@ -265,23 +237,23 @@ class Tensor:
         return self.astype("i32")
 
 
-def realise(tensors: Iterable[Tensor]) -> None:
-    """Compute these tensors, in one program; those that have data already cost nothing.
+def realise(tree: Any) -> None:
+    """Compute the tensors of a tree, in one program; those that have data already cost nothing.
 
     Raises: CompileError while tracing, when there is no data yet.
     """
+    tensors = [x for _, x in flatten(tree)[0] if isinstance(x, Tensor)]
     wanted = list({id(x): x for x in tensors if x._array is None}.values())
-    if not wanted:
-        return
     for x in wanted:
         if x._scope is not EAGER:
-            raise CompileError(
-                "trace", "the program asks for data while it is traced", got=x.type, at=user_line(),
-                hint="return the tensor and read it outside, or keep to Tensor operations inside",
-            )
+            hint = "return the tensor and read it outside, or keep to Tensor operations inside"
+            fail("trace", "the program asks for data while it is traced", x.type, "", hint, CompileError)
+    if not wanted:
+        return
     values = [EAGER.lift(x) for x in wanted]
     graph, arrays = EAGER.graph(values)
-    for x, value, array in zip(wanted, values, compile_graph(graph).run(arrays), strict=True):
+    outputs = compile_graph(graph, find(at=user_line()).spec).run(arrays)
+    for x, value, array in zip(wanted, values, outputs, strict=True):
         array.flags.writeable = False
         EAGER.arrays[value.node] = array
-        x._set(x.type, array, None, None)  # and so it lets go of its graph
+        x._hold(array)  # and so it lets go of its graph

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minicc.frontend import ops
+from minicc.frontend.ops import where
 from minicc.frontend.primitives import as_tensor, node
 from minicc.frontend.shapes import broadcast, reshape, transpose
 from minicc.frontend.tensor import Tensor
@@ -40,14 +41,10 @@ class Site:
 
 
 def _unbroadcast(s: Site) -> Tensor:
-    """The sum over what broadcast_in_dim repeated."""
-    shape, dims = s.x[0].shape, s.attrs["dims"]
-    order = sorted(range(len(dims)), key=dims.__getitem__)
-    stretched = [dims[i] for i in order if shape[i] == 1 and s.out.shape[dims[i]] != 1]
-    new = [axis for axis in range(s.out.ndim) if axis not in dims]
-    total = ops.sum(s.g, tuple(sorted(new + stretched))) if new + stretched else s.g
-    sorted_shape = tuple(shape[i] for i in order)
-    return transpose(reshape(total, sorted_shape), [order.index(i) for i in range(len(order))])
+    """The sum over what broadcast_in_dim repeated; its dims ascend, since shapes.py made it."""
+    kept = [dim for dim, size in zip(s.attrs["dims"], s.x[0].shape, strict=True) if size == s.out.shape[dim]]
+    repeated = [axis for axis in range(s.out.ndim) if axis not in kept]
+    return reshape(ops.sum(s.g, repeated), s.x[0].shape)
 
 
 def _spread(x: Tensor, s: Site) -> Tensor:
@@ -64,11 +61,11 @@ def _unreduce(s: Site) -> Tensor:
     if s.attrs["kind"] != "prod":
         chosen = ops.astype(x == _spread(s.out, s), F32)
         return chosen * _spread(s.g / ops.sum(chosen, axes), s)
-    zero = x == 0.0
-    zeros = _spread(ops.sum(ops.astype(zero, F32), axes), s)
-    others = _spread(ops.prod(ops.where(zero, 1.0, x), axes), s)  # the product of what is not 0
-    at_zero, elsewhere = ops.where(zeros == 1.0, others, 0.0), ops.where(zeros == 0.0, others, 0.0)
-    return _spread(s.g, s) * ops.where(zero, at_zero, elsewhere / ops.where(zero, 1.0, x))
+    filled = where(x == 0.0, 1.0, x)
+    zeros = _spread(ops.sum(ops.astype(x == 0.0, F32), axes), s)
+    others = _spread(ops.prod(filled, axes), s)  # the product of what is not 0
+    at_zero, elsewhere = where(zeros == 1.0, others, 0.0), where(zeros == 0.0, others, 0.0)
+    return _spread(s.g, s) * where(x == 0.0, at_zero, elsewhere / filled)
 
 
 def _unslice(s: Site) -> Tensor:
@@ -77,32 +74,46 @@ def _unslice(s: Site) -> Tensor:
     if 0 in s.out.shape:
         return broadcast(as_tensor(0.0), sizes)
     last = [a + (n - 1) * step for a, n, step in zip(start, s.out.shape, stride, strict=True)]
-    high = tuple(size - 1 - end for size, end in zip(sizes, last, strict=True))
-    return node("pad", s.g, as_tensor(0.0), low=start, high=high, interior=tuple(step - 1 for step in stride))
+    high = [size - 1 - end for size, end in zip(sizes, last, strict=True)]
+    return node("pad", s.g, as_tensor(0.0), low=start, high=high, interior=[step - 1 for step in stride])
 
 
 def _unpad(s: Site) -> Tensor:
     low, inner, sizes = s.attrs["low"], s.attrs["interior"], s.x[0].shape
-    limit = tuple(a + max(n - 1, 0) * (i + 1) + min(n, 1) for a, n, i in zip(low, sizes, inner, strict=True))
-    return node("slice", s.g, start=low, limit=limit, stride=tuple(i + 1 for i in inner))
+    limit = [a + max(n - 1, 0) * (i + 1) + min(n, 1) for a, n, i in zip(low, sizes, inner, strict=True)]
+    return node("slice", s.g, start=low, limit=limit, stride=[i + 1 for i in inner])
 
 
 def _undot(s: Site, side: int) -> Tensor:
-    """The gradient of one side: g contracted with the other side over its free axes, then put in order."""
-    batch, contract = (s.attrs[name] for name in ("batch", "contract"))
-    free = [[i for i in range(s.x[one].ndim) if i not in batch[one] + contract[one]] for one in (0, 1)]
-    count = len(batch[0])
-    in_g = (tuple(range(count, count + len(free[0]))), tuple(range(count + len(free[0]), s.g.ndim)))
-    other = 1 - side
-    pairs = {"contract": (in_g[other], tuple(free[other])), "batch": (tuple(range(count)), batch[other])}
-    # what is left of the other side are its contracted axes, in ascending order: these are `met` on this side
-    met = [contract[side][i] for i in sorted(range(len(contract[other])), key=contract[other].__getitem__)]
+    """The gradient of one side of a dot: a dot of the other side and g.
+
+    Each axis gets a label, shared by the two that a dot pairs: left [i, k], right [k, j], out [i, j] for a
+    matrix product; then left's gradient is [i, j] . [k, j] -> [i, k].
+    """
+    pairs = [*zip(*s.attrs["batch"], strict=True), *zip(*s.attrs["contract"], strict=True)]
+    left, right = list(range(s.x[0].ndim)), [-1 - axis for axis in range(s.x[1].ndim)]
+    for i, j in pairs:
+        right[j] = i
+    free = [label for label in left + right if label not in dict(pairs)]
+    out = [*s.attrs["batch"][0], *free]
     if side == 0:
-        result, order = node("dot_general", s.g, s.x[1], **pairs), [*batch[0], *free[0], *met]
-    else:
-        pairs = {name: (right, left) for name, (left, right) in pairs.items()}
-        result, order = node("dot_general", s.x[0], s.g, **pairs), [*batch[1], *met, *free[1]]
-    return transpose(result, [order.index(i) for i in range(s.x[side].ndim)])
+        return _dot(s.g, out, s.x[1], right, left)
+    return _dot(s.x[0], left, s.g, out, right)
+
+
+def _dot(x: Tensor, of_x: list[int], y: Tensor, of_y: list[int], result: list[int]) -> Tensor:
+    """The dot over the axes whose labels the result lacks, in the result's order."""
+    shared = [label for label in of_x if label in of_y]
+    batch = [label for label in shared if label in result]
+    contract = [label for label in shared if label not in result]
+    order = batch + [label for label in of_x + of_y if label not in shared]
+    product = node("dot_general", x, y, batch=(_places(batch, of_x), _places(batch, of_y)),
+                   contract=(_places(contract, of_x), _places(contract, of_y)))
+    return transpose(product, _places(result, order))
+
+
+def _places(labels: list[int], among: list[int]) -> list[int]:
+    return [among.index(label) for label in labels]
 
 
 # op -> for each operand, the gradient of the loss with respect to it
@@ -119,13 +130,9 @@ VJP: dict[str, tuple[Callable[[Site], Tensor], ...]] = {
     "subtract": (lambda s: s.g, lambda s: -s.g),
     "multiply": (lambda s: s.g * s.x[1], lambda s: s.g * s.x[0]),
     "divide": (lambda s: s.g / s.x[1], lambda s: -s.g * s.out / s.x[1]),
-    "maximum": (lambda s: ops.where(s.x[0] > s.x[1], s.g, 0.0), lambda s: ops.where(s.x[0] > s.x[1], 0.0,
-                                                                                    s.g)),
-    "minimum": (lambda s: ops.where(s.x[0] < s.x[1], s.g, 0.0), lambda s: ops.where(s.x[0] < s.x[1], 0.0,
-                                                                                    s.g)),
-    "select": (lambda s: s.g * 0.0, lambda s: ops.where(s.x[0], s.g, 0.0), lambda s: ops.where(s.x[0], 0.0,
-                                                                                               s.g)),
-    "convert": (lambda s: s.g,),
+    "maximum": (lambda s: where(s.x[0] > s.x[1], s.g, 0.0), lambda s: where(s.x[0] > s.x[1], 0.0, s.g)),
+    "minimum": (lambda s: where(s.x[0] < s.x[1], s.g, 0.0), lambda s: where(s.x[0] < s.x[1], 0.0, s.g)),
+    "select": (lambda s: s.g * 0.0, lambda s: where(s.x[0], s.g, 0.0), lambda s: where(s.x[0], 0.0, s.g)),
     "broadcast_in_dim": (_unbroadcast,),
     "reshape": (lambda s: reshape(s.g, s.x[0].shape),),
     "transpose": (lambda s: transpose(s.g, [s.attrs["perm"].index(i) for i in range(s.g.ndim)]),),

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from minicc.frontend.autograd import value_and_grad
+from minicc.frontend.functional import cross_entropy
 from minicc.frontend.jit import CompiledFunction, compile, jit
-from minicc.frontend.nn import Params, cross_entropy, linear_init
+from minicc.frontend.nn import Params, linear_init
 from minicc.frontend.optim import SGD
 from minicc.frontend.tensor import Tensor
 
