@@ -125,6 +125,18 @@ def test_a_training_loop_without_jit_compiles_once_too():
     assert sizes[0] == sizes[-1]
 
 
+def test_a_loss_and_its_gradients_are_one_program_run_once(monkeypatch: pytest.MonkeyPatch):
+    runs: list = []
+    monkeypatch.setattr(compiler, "on_run", [lambda compiled, seconds: runs.append(compiled)])
+    loss, gradient = mc.value_and_grad(lambda w: ((X @ w) ** 2).mean())(Tensor([1.0, 1.0]))
+    assert (loss.item(), gradient.tolist()) == (29.0, [24.0, 34.0]) and len(runs) == 1
+
+
+def test_compiling_a_jitted_function_for_a_device_keeps_its_settings():
+    cubed = mc.compile(mc.jit(lambda x, n: x ** n, static_argnames="n"), X, 3, device="tpu")
+    assert cubed.device == "tpu:v5e" and cubed(X, 3).tolist() == [[1, 8], [27, 64]]
+
+
 def test_sgd_with_momentum_steps_as_by_hand():
     sgd = mc.optim.SGD(0.5, momentum=0.5)
     params, state = sgd.step([Tensor(1.0)], [Tensor(2.0)], sgd.init([Tensor(1.0)]))

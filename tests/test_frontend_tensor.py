@@ -129,6 +129,7 @@ def test_promotion_of_mixed_dtypes(left: Tensor, right: object, result: str):
 def test_an_array_on_the_left_gives_a_lazy_tensor():
     x = Tensor(A)
     assert isinstance(A + x, Tensor) and agrees(A - x, A * 0) and agrees(A.T @ x, A.T @ A)
+    assert np.less(A, x + 1).tolist() == np.not_equal(A, x + 1).tolist() == [[True] * 4] * 3
     assert agrees(np.exp(x), np.exp(A.astype(np.float64))) and (np.float32(2) * x).dtype.name == "f32"
 
 

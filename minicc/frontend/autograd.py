@@ -87,18 +87,21 @@ def value_and_grad(fn: Callable, argnums: int | Sequence[int] = 0, has_aux: bool
 
     @wraps(fn)
     def with_gradient(*args: Any, **kwargs: Any) -> Any:
-        leaves, structure = flatten({_name(i): _argument(args, i) for i in which})
+        if not set(which) <= set(range(len(args))):
+            fail("grad", "there is no such argument", f"argnums {argnums}",
+                 f"less than {len(args)}, the number of positional arguments", kind=CompileError)
+        leaves, structure = flatten({i: args[i] for i in which}, "args")
         tensors = [_differentiable(path, leaf) for path, leaf in leaves]
-        with tracing() as trace:
+        with tracing(trace := Trace()):
             inputs = [trace.builder.parameter("x", x.type) for x in tensors]
             variables = unflatten(structure, [Tensor._made(value, trace) for value in inputs])
-            result = fn(*(variables.get(_name(i), arg) for i, arg in enumerate(args)), **kwargs)
+            result = fn(*(variables.get(i, arg) for i, arg in enumerate(args)), **kwargs)
             loss = trace.lift(_loss(result, has_aux))
             found = unflatten(structure, backward(trace, loss, inputs))
-        gradients = tuple([found[_name(i)] for i in which])
+        gradients = found[argnums] if isinstance(argnums, int) else tuple(found[i] for i in which)
         parameters, stood_for = [*inputs, *trace.hidden.values()], [*tensors, *trace.outside]
         known = {v.node: current().lift(x) for v, x in zip(parameters, stood_for, strict=True)}
-        results = _moved((result, gradients[0] if isinstance(argnums, int) else gradients), trace, known)
+        results = _moved((result, gradients), trace, known)
         if current() is EAGER:
             realise([tensors, results])
         return results
@@ -122,17 +125,6 @@ def grad(fn: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False) 
     return only_gradient
 
 
-def _name(position: int) -> str:
-    return f"argument {position}"
-
-
-def _argument(args: Sequence[Any], position: int) -> Any:
-    if not 0 <= position < len(args):
-        need = f"fewer than the {len(args)} positional arguments"
-        fail("grad", "there is no such argument", f"argnums {position}", need, kind=CompileError)
-    return args[position]
-
-
 def _differentiable(path: str, leaf: Any) -> Tensor:
     """A leaf of the arguments to differentiate, an f32 tensor."""
     hint = "argnums says which arguments are differentiated; .float() if the numbers are right"
@@ -144,13 +136,11 @@ def _differentiable(path: str, leaf: Any) -> Tensor:
 
 def _loss(result: Any, has_aux: bool) -> Tensor:
     """The loss in what the function returned."""
-    if has_aux and not (isinstance(result, tuple) and len(result) == 2):
-        fail("grad", "with has_aux the function returns (loss, aux)", f"a {type(result).__name__}",
-             kind=CompileError)
-    loss = result[0] if has_aux else result
-    if not isinstance(loss, Tensor):
-        hint = "has_aux=True if it returns (loss, more); check for a missing return"
-        fail("grad", "the loss is not a Tensor", f"a {type(loss).__name__}", "f32[]", hint, DtypeError)
+    pair = isinstance(result, tuple) and len(result) == 2
+    loss = result[0] if has_aux and pair else result
+    if not isinstance(loss, Tensor) or has_aux and not pair:
+        need, hint = "(f32[], anything)" if has_aux else "f32[]", "has_aux says which; is a return missing?"
+        fail("grad", "the loss is not a Tensor", f"a {type(result).__name__}", need, hint, DtypeError)
     if loss.shape or loss.dtype != F32:
         kind = ShapeError if loss.shape else DtypeError
         fail("grad", "the loss is not one float", loss.type, "f32[]", ".mean() or .sum()", kind)

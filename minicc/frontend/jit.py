@@ -29,7 +29,7 @@ from minicc.devices import Device, find
 from minicc.errors import CompileError, DtypeError
 from minicc.frontend.primitives import as_argument
 from minicc.frontend.pytree import Structure, flatten, unflatten
-from minicc.frontend.scope import EAGER, current, fail, tracing, user_line
+from minicc.frontend.scope import EAGER, Trace, current, fail, tracing, user_line
 from minicc.frontend.tensor import Tensor, realise
 from minicc.graph.ir import Graph
 from minicc.slots import current_slots, mark_used
@@ -78,8 +78,8 @@ class CompiledFunction:
         """The result for arguments of the right kind."""
         inputs = [*(x for _, x in call.leaves), *self.hidden]
         realise(inputs)
-        outputs = zip(self.raw_graph.outputs, self.compiled.run([x.numpy() for x in inputs]), strict=True)
-        return unflatten(self._result, [Tensor._made(value, array=array) for value, array in outputs])
+        outputs = self.compiled.run([x.numpy() for x in inputs])
+        return unflatten(self._result, map(Tensor._holding, outputs))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -154,7 +154,7 @@ class Jit:
 
     def trace(self, call: Call) -> tuple[Graph, list[Tensor], Structure]:
         """The function as a graph, for calls like this one; what it closed over; its result's structure."""
-        with tracing() as trace:
+        with tracing(trace := Trace()):
             new, at = trace.builder.parameter, user_line()
             inputs = [new(_identifier(path), x.type, at) for path, x in call.leaves]
             stand_ins = iter([Tensor._made(value, trace) for value in inputs])

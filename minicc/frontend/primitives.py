@@ -108,11 +108,8 @@ def torch_names(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The function, which takes torch's `dim` and `keepdim` for `axis` and `keepdims` too."""
     @wraps(function)
     def renamed(*args: Any, **named: Any) -> Tensor:
-        if "dim" in named:
-            if "axis" in named or len(args) > 1:
-                fail(function.__name__, "both axis and dim are given", need="one")
-            named["axis"] = named.pop("dim")
-        if "keepdim" in named:
-            named["keepdims"] = named.pop("keepdim")
-        return function(*args, **named)
+        if "dim" in named and ("axis" in named or len(args) > 1):
+            fail(function.__name__, "both axis and dim are given", need="one")
+        ours = {"dim": "axis", "keepdim": "keepdims"}
+        return function(*args, **{ours.get(name, name): value for name, value in named.items()})
     return renamed

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -34,6 +34,8 @@ from minicc.graph.ir import Builder, Graph, Node, Value, topological
 
 if TYPE_CHECKING:
     from minicc.frontend.tensor import Tensor
+
+T = TypeVar("T")
 
 # -- provenance ----------------------------------------------------------------------------------------------
 
@@ -64,13 +66,18 @@ def user_line() -> tuple[Loc, ...]:
 
 
 @contextmanager
-def located(locs: tuple[Loc, ...]) -> Iterator[None]:
-    """Say that all that is made inside comes from these lines: a gradient from its forward op's."""
-    token = _override.set(locs)
+def _during(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Have a context variable hold a value inside."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _override.reset(token)
+        variable.reset(token)
+
+
+def located(locs: tuple[Loc, ...]) -> AbstractContextManager[None]:
+    """Say that all that is made inside comes from these lines: a gradient from its forward op's."""
+    return _during(_override, locs)
 
 
 def fail(stage: str, what: str, got: object = "", need: object = "", hint: str = "",
@@ -163,12 +170,6 @@ def current() -> Scope:
     return _scopes.get()[-1]
 
 
-@contextmanager
-def tracing() -> Iterator[Trace]:
-    """Trace what runs inside."""
-    trace = Trace()
-    token = _scopes.set((*_scopes.get(), trace))
-    try:
-        yield trace
-    finally:
-        _scopes.reset(token)
+def tracing(trace: Trace) -> AbstractContextManager[None]:
+    """Let what is done inside go to a trace."""
+    return _during(_scopes, (*_scopes.get(), trace))

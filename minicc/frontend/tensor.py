@@ -60,30 +60,33 @@ class Tensor:
     """
 
     __slots__ = ("type", "_array", "_value", "_scope", "__weakref__")
-    type: Type
-    _array: np.ndarray | None
-    _value: Value | None
-    _scope: Scope | None
 
     def __init__(self, data: Any, dtype: Any = None) -> None:
         if isinstance(data, Tensor):
             source = data if dtype is None else data.astype(dtype)
-            self.type, self._array = source.type, source._array
-            self._value, self._scope = source._value, source._scope
+            self._become(source.type, source._array, source._value, source._scope)
         else:
             self._hold(as_array(data, dtype))
 
-    def _hold(self, array: np.ndarray) -> None:
+    def _become(self, type: Type, array: np.ndarray | None, value: Value | None = None,
+                scope: Scope | None = None) -> Tensor:
+        self.type, self._array, self._value, self._scope = type, array, value, scope
+        return self
+
+    def _hold(self, array: np.ndarray) -> Tensor:
         """Have this data, and let go of the graph that it was computed by."""
-        self.type = Type(as_dtype(array.dtype), array.shape)
-        self._array, self._value, self._scope = array, None, None
+        array.flags.writeable = False
+        return self._become(Type(as_dtype(array.dtype), array.shape), array)
 
     @classmethod
-    def _made(cls, value: Value, scope: Scope | None = None, array: np.ndarray | None = None) -> Tensor:
-        """A tensor that stands for a value, or has the array that was computed for it."""
-        self = cls.__new__(cls)
-        self.type, self._array, self._value, self._scope = value.type, array, value if scope else None, scope
-        return self
+    def _made(cls, value: Value, scope: Scope) -> Tensor:
+        """A lazy tensor that stands for a value."""
+        return cls.__new__(cls)._become(value.type, None, value, scope)
+
+    @classmethod
+    def _holding(cls, array: np.ndarray) -> Tensor:
+        """A tensor with this data, which nobody else writes to."""
+        return cls.__new__(cls)._hold(array)
 
     # -- what it is, without computing anything --------------------------------------------------------------
 
@@ -254,6 +257,5 @@ def realise(tree: Any) -> None:
     graph, arrays = EAGER.graph(values)
     outputs = compile_graph(graph, find(at=user_line()).spec).run(arrays)
     for x, value, array in zip(wanted, values, outputs, strict=True):
-        array.flags.writeable = False
         EAGER.arrays[value.node] = array
-        x._hold(array)  # and so it lets go of its graph
+        x._hold(array)
