@@ -1,4 +1,4 @@
-"""What a graph means: the same answer in plain numpy, one small function per op.
+"""What a graph means: the same answer in plain numpy, one case per op.
 
     evaluate(graph, [x, w])                 ->  [the outputs, in the dtypes the graph says]
     evaluate(graph, [x, w], dtype64=True)   ->  [the same with every float in float64: the oracle]
@@ -15,16 +15,18 @@ specification's test. Read next: rewrite.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from minicc.errors import DtypeError, ShapeError
 from minicc.graph.elementwise import COMPARE, ELEMENTWISE, REDUCE
-from minicc.graph.ir import DType, Graph, Node, Type, Value, users
+from minicc.graph.ir import DType, Graph, Node, Value
 
-Arrays = Sequence[np.ndarray]
+Arrays: TypeAlias = Sequence[np.ndarray]
+Attrs: TypeAlias = Mapping[str, Any]
+Axes: TypeAlias = tuple[int, ...]
 
 
 def host_dtype(dtype: DType, dtype64: bool = False) -> np.dtype:
@@ -32,7 +34,7 @@ def host_dtype(dtype: DType, dtype64: bool = False) -> np.dtype:
     return np.dtype(np.float64) if dtype64 and dtype.kind == "f" else dtype.numpy
 
 
-def elementwise_numpy(op: str, attrs: Mapping[str, Any], arrays: Arrays, dtype64: bool = False) -> np.ndarray:
+def elementwise_numpy(op: str, attrs: Attrs, arrays: Arrays, dtype64: bool = False) -> np.ndarray:
     """An elementwise op, compare, select or convert on arrays that broadcast by numpy's rules.
 
     >>> elementwise_numpy("compare", {"direction": "lt"}, (np.array([1, 2]), np.array(2)))
@@ -45,8 +47,7 @@ def elementwise_numpy(op: str, attrs: Mapping[str, Any], arrays: Arrays, dtype64
             return np.where(*arrays)
         case "convert":
             return convert(arrays[0], host_dtype(attrs["dtype"], dtype64))
-        case _:
-            return np.asarray(ELEMENTWISE[op].numpy(*arrays))
+    return np.asarray(ELEMENTWISE[op].numpy(*arrays))
 
 
 def convert(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -62,78 +63,58 @@ def convert(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return array.astype(dtype)
 
 
-# -- the ops that are not elementwise: (attributes, operands, result type) -> result --------------------
-
-
-def _iota(attrs: Mapping[str, Any], arrays: Arrays, type: Type) -> np.ndarray:
-    axis = attrs["axis"]
-    column = [-1 if i == axis else 1 for i in range(len(type.shape))]
-    return np.broadcast_to(np.arange(type.shape[axis]).reshape(column), type.shape)
-
-
-def _broadcast_in_dim(attrs: Mapping[str, Any], arrays: Arrays, type: Type) -> np.ndarray:
-    dims = attrs["dims"]
-    column = [1] * len(type.shape)
-    for axis, dim in enumerate(dims):
-        column[dim] = arrays[0].shape[axis]
-    return np.broadcast_to(arrays[0].transpose(np.argsort(dims)).reshape(column), type.shape)
-
-
-def _slice(attrs: Mapping[str, Any], arrays: Arrays, type: Type) -> np.ndarray:
-    steps = zip(attrs["start"], attrs["limit"], attrs["stride"], strict=True)
-    return arrays[0][tuple(slice(*step) for step in steps)]
-
-
-def _pad(attrs: Mapping[str, Any], arrays: Arrays, type: Type) -> np.ndarray:
-    array, fill = arrays
-    result = np.full(type.shape, fill, array.dtype)
-    steps = zip(attrs["low"], attrs["interior"], array.shape, strict=True)
-    result[tuple(slice(low, low + size * (inner + 1), inner + 1) for low, inner, size in steps)] = array
-    return result
-
-
-def _reduce(attrs: Mapping[str, Any], arrays: Arrays, type: Type) -> np.ndarray:
-    combine, _ = REDUCE[attrs["kind"]]
-    if not attrs["axes"]:
-        return arrays[0]  # numpy would add each element to 0, and so lose the sign of -0.0
-    return combine.reduce(arrays[0], axis=attrs["axes"], dtype=arrays[0].dtype)
-
-
-def _dot_general(attrs: Mapping[str, Any], arrays: Arrays, type: Type) -> np.ndarray:
-    lhs, rhs = arrays
-    batch, contract = attrs["batch"], attrs["contract"]
-    free = [[axis for axis in range(array.ndim) if axis not in batch[side] + contract[side]]
-            for side, array in enumerate(arrays)]
-    b = [lhs.shape[axis] for axis in batch[0]]
-    k = math.prod(lhs.shape[axis] for axis in contract[0])
-    m, n = (math.prod(array.shape[axis] for axis in free[side]) for side, array in enumerate(arrays))
-    left = lhs.transpose(*batch[0], *free[0], *contract[0]).reshape(*b, m, k)
-    right = rhs.transpose(*batch[1], *contract[1], *free[1]).reshape(*b, k, n)
-    return np.matmul(left, right).reshape(type.shape)
-
-
-_RULES: dict[str, Callable[[Mapping[str, Any], Arrays, Type], np.ndarray]] = {
-    "constant": lambda attrs, arrays, type: attrs["value"],
-    "iota": _iota,
-    "broadcast_in_dim": _broadcast_in_dim,
-    "reshape": lambda attrs, arrays, type: arrays[0].reshape(type.shape),
-    "transpose": lambda attrs, arrays, type: arrays[0].transpose(attrs["perm"]),
-    "slice": _slice,
-    "pad": _pad,
-    "reduce": _reduce,
-    "dot_general": _dot_general,
-}
-
-
 def evaluate_node(node: Node, arrays: Arrays, dtype64: bool = False) -> np.ndarray:
     """The result of one node on the arrays of its operands."""
-    type = node.types[0]
     with np.errstate(all="ignore"):
-        if node.op in _RULES:
-            result = _RULES[node.op](node.attrs, arrays, type)
-        else:
-            result = elementwise_numpy(node.op, node.attrs, arrays, dtype64)
-    return np.asarray(result).astype(host_dtype(type.dtype, dtype64), copy=False)
+        result = _result(node.op, node.attrs, arrays, node.types[0].shape, dtype64)
+    return np.asarray(result).astype(host_dtype(node.types[0].dtype, dtype64), copy=False)
+
+
+def _result(op: str, attrs: Attrs, arrays: Arrays, shape: tuple[int, ...], dtype64: bool) -> np.ndarray:
+    match op:
+        case "constant":
+            return attrs["value"]
+        case "iota":
+            column = (-1,) + (1,) * (len(shape) - attrs["axis"] - 1)
+            return np.broadcast_to(np.arange(shape[attrs["axis"]]).reshape(column), shape)
+        case "broadcast_in_dim":
+            new_axes = tuple({*range(len(shape))} - {*attrs["dims"]})
+            sorted_axes = arrays[0].transpose(np.argsort(attrs["dims"]))
+            return np.broadcast_to(np.expand_dims(sorted_axes, new_axes), shape)
+        case "reshape":
+            return arrays[0].reshape(shape)
+        case "transpose":
+            return arrays[0].transpose(attrs["perm"])
+        case "slice":
+            return arrays[0][tuple(map(slice, attrs["start"], attrs["limit"], attrs["stride"]))]
+        case "pad":
+            result = np.full(shape, arrays[1], arrays[0].dtype)
+            steps = zip(attrs["low"], attrs["interior"], arrays[0].shape, strict=True)
+            inside = tuple(slice(low, low + size * (hole + 1), hole + 1) for low, hole, size in steps)
+            result[inside] = arrays[0]
+            return result
+        case "reduce" if attrs["axes"]:
+            combine, _ = REDUCE[attrs["kind"]]
+            return combine.reduce(arrays[0], axis=attrs["axes"], dtype=arrays[0].dtype)
+        case "reduce":
+            return arrays[0]  # numpy would add each element to 0, and so lose the sign of -0.0
+        case "dot_general":
+            return _dot_general(arrays, attrs["batch"], attrs["contract"]).reshape(shape)
+    return elementwise_numpy(op, attrs, arrays, dtype64)
+
+
+def _dot_general(arrays: Arrays, batch: tuple[Axes, Axes], contract: tuple[Axes, Axes]) -> np.ndarray:
+    """One matmul: [batch, m, k] @ [batch, k, n]."""
+    lhs, rhs = arrays
+    m = tuple(axis for axis in range(lhs.ndim) if axis not in batch[0] + contract[0])
+    n = tuple(axis for axis in range(rhs.ndim) if axis not in batch[1] + contract[1])
+    return _matrices(lhs, batch[0], m, contract[0]) @ _matrices(rhs, batch[1], contract[1], n)
+
+
+def _matrices(array: np.ndarray, batch: Axes, rows: Axes, columns: Axes) -> np.ndarray:
+    """An array as [*batch, rows, columns], where rows and columns are several axes merged."""
+    sizes = [math.prod(array.shape[axis] for axis in axes) for axes in (rows, columns)]
+    return array.transpose(batch + rows + columns).reshape(*(array.shape[axis] for axis in batch), *sizes)
 
 
 def evaluate(graph: Graph, inputs: Sequence[Any], *, dtype64: bool = False) -> list[np.ndarray]:
@@ -142,17 +123,10 @@ def evaluate(graph: Graph, inputs: Sequence[Any], *, dtype64: bool = False) -> l
     dtype64: compute every float in float64, and take float64 inputs too.
     Raises: ShapeError or DtypeError if the inputs are not those of the graph.
     """
-    arrays: dict[Node, np.ndarray] = check_inputs(graph, inputs, dtype64)
-    nodes = graph.nodes()
-    waiting = {node: len(later) for node, later in users(nodes).items()}
-    keep = {value.node for value in graph.outputs}
-    for node in nodes:
+    arrays = check_inputs(graph, inputs, dtype64)
+    for node in graph.nodes():
         if node.op != "parameter":
             arrays[node] = evaluate_node(node, [arrays[value.node] for value in node.operands], dtype64)
-        for operand in {value.node for value in node.operands}:
-            waiting[operand] -= 1
-            if not waiting[operand] and operand not in keep:
-                del arrays[operand]  # what no one needs again is not held
     return [np.array(arrays[value.node]) for value in graph.outputs]
 
 
@@ -166,15 +140,15 @@ def check_inputs(graph: Graph, inputs: Sequence[Any], dtype64: bool = False) -> 
 
 
 def _checked(value: Value, given: Any, dtype64: bool) -> np.ndarray:
-    name, type = value.node.attrs["name"], value.type
+    name, wanted = f"input {value.node.attrs['name']}", value.type
     try:
         array = np.asarray(given)
     except ValueError as error:
-        raise ShapeError("evaluate", f"input {name} is no array", got=error, need=type) from None
-    allowed = {type.dtype.numpy, host_dtype(type.dtype, dtype64)}
-    if array.dtype not in allowed:
-        raise DtypeError("evaluate", f"input {name} has the wrong dtype", got=array.dtype,
-                         need=type.dtype.numpy, hint="array.astype(...)")
-    if array.shape != type.shape:
-        raise ShapeError("evaluate", f"input {name} has the wrong shape", got=list(array.shape), need=type)
-    return array.astype(host_dtype(type.dtype, dtype64), copy=False)
+        raise ShapeError("evaluate", f"{name} is no array", got=error, need=wanted) from None
+    held = host_dtype(wanted.dtype, dtype64)
+    if array.dtype not in (wanted.dtype.numpy, held):
+        raise DtypeError("evaluate", f"{name} has the wrong dtype", got=array.dtype, need=wanted.dtype.numpy,
+                         hint="array.astype(...)")
+    if array.shape != wanted.shape:
+        raise ShapeError("evaluate", f"{name} has the wrong shape", got=list(array.shape), need=wanted)
+    return array.astype(held, copy=False)

@@ -37,6 +37,7 @@ tinygrad's UOp serves this level and all those below with one node type. Read ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -86,10 +87,7 @@ class Type:
     @property
     def elements(self) -> int:
         """How many elements the array has."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
@@ -206,16 +204,12 @@ class Builder:
         self.locs[node] = locs
         return Value(node)
 
-    def node(
-        self, op: str, operands: tuple[Value, ...], attrs: Mapping[str, Any], types: tuple[Type, ...],
-        locs: tuple[Loc, ...] = (),
-    ) -> Value:
+    def node(self, op: str, operands: tuple[Value, ...], attrs: Mapping[str, Any], types: tuple[Type, ...],
+             locs: tuple[Loc, ...] = ()) -> Value:
         """The node of this op on these operands, new or known. Types are the caller's: see infer.build."""
         key = (op, tuple((id(v.node), v.index) for v in operands), attribute_key(attrs), types)
-        node = self._known.get(key)
-        if node is None:
-            node = Node(op, operands, MappingProxyType(dict(attrs)), types)
-            self._known[key] = node
+        node = self._known.get(key) or Node(op, operands, MappingProxyType(dict(attrs)), types)
+        self._known[key] = node
         self.locs[node] = merge_locs(self.locs.get(node, ()), locs)
         return Value(node)
 
@@ -226,23 +220,14 @@ class Builder:
         return Graph(name, found.inputs, found.outputs, locs)
 
 
-def attribute_key(value: Any) -> Any:
-    """A hashable stand-in that is equal only for attributes of the same type and bits.
+def attribute_key(attrs: Mapping[str, Any]) -> tuple:
+    """A hashable stand-in for attributes in normal form; arrays are told apart by their bits.
 
-    >>> attribute_key(0.0) == attribute_key(-0.0), attribute_key(1) == attribute_key(True)
-    (False, False)
+    >>> attribute_key({"value": np.array(0.0)}) == attribute_key({"value": np.array(-0.0)})
+    False
     """
-    match value:
-        case np.ndarray():
-            return ("array", value.dtype.str, value.shape, value.tobytes())
-        case float():
-            return ("float", value.hex())
-        case tuple():
-            return tuple(attribute_key(item) for item in value)
-        case Mapping():
-            return tuple((name, attribute_key(value[name])) for name in sorted(value))
-        case _:
-            return (type(value).__name__, value)
+    return tuple((value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
+                 for value in attrs.values())
 
 
 def frozen_array(array: np.ndarray) -> np.ndarray:

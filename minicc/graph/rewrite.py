@@ -5,11 +5,11 @@
     rewrite(graph, RULES)           goes in: %0 = tanh(x); %1 = multiply(%0, 1.0); return %1
                                     comes out: %0 = tanh(x); return %0
 
-The walk is bottom-up, into a fresh builder: when a node is reached, its operands cannot be rewritten any
-more, so one walk reaches the fixed point, and only what the outputs need is ever copied (dead code
-disappears by construction). Invariants: a rule never changes the type of what it replaces; the lines of
-every node that a rule matched go to the replacement; inputs stay, used or not; a set of rules that never
-ends becomes an error that names the rule.
+The walk is bottom-up, into a fresh builder: a node is looked at once its operands are settled (no rule
+applies to them any more), and what a rule makes is walked in turn, so one walk reaches the fixed point; only
+what the outputs need is ever copied (dead code disappears by construction). Invariants: a rule never
+changes the type of what it replaces; the lines of every node that a rule matched go to the replacement;
+inputs stay, used or not; a set of rules that never ends becomes an error that names the rule.
 
 LLVM's InstCombine and MLIR's greedy driver are worklists that also revisit users, because their rules may
 look at how often a value is used; e-graphs (egg) keep all forms and choose at the end. Read next:
@@ -57,7 +57,6 @@ class Op:
 
 Pattern: TypeAlias = Var | Const | Op
 Found: TypeAlias = Mapping[Pattern, Value]
-Make: TypeAlias = Callable[[str, tuple[Value, ...], Mapping[str, Any]], Value]
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})  # matched in both orders
@@ -87,16 +86,15 @@ def find(pattern: Pattern, value: Value, found: Found) -> Found | None:
             return found if _is_constant(value.node, pattern.value) else None
     if value.op not in pattern.ops:
         return None
+    found = {**found, pattern: value}
     if pattern.operands is None:
-        return {**found, pattern: value}
-    orders = [value.node.operands]
-    if value.op in COMMUTATIVE:
-        orders.append(value.node.operands[::-1])
-    for operands in orders:
-        partial: Found | None = {**found, pattern: value}
+        return found
+    orders = [value.node.operands, value.node.operands[::-1]]
+    for operands in orders if value.op in COMMUTATIVE else orders[:1]:
+        partial: Found | None = found
         for part, operand in zip(pattern.operands, operands, strict=True):
-            partial = None if partial is None else find(part, operand, partial)
-        if partial is not None:
+            partial = partial and find(part, operand, partial)
+        if partial:
             return partial
     return None
 
@@ -127,14 +125,15 @@ class Match:
 
     node: Node
     found: Found
-    make: Make
+    builder: Builder
+    locs: tuple[Loc, ...]
 
     def __getitem__(self, part: Pattern) -> Value:
         return self.found[part]
 
     def build(self, op: str, *operands: Value, **attrs: Any) -> Value:
         """A new node, rewritten in turn."""
-        return self.make(op, operands, attrs)
+        return build(self.builder, op, operands, attrs, self.locs)
 
     def like(self, value: Value) -> Value:
         """The value in the shape of the node that is replaced: a scalar is broadcast."""
@@ -142,32 +141,7 @@ class Match:
         return value if value.shape == shape else self.build("broadcast_in_dim", value, shape=shape, dims=())
 
 
-# -- walks ----------------------------------------------------------------------------------------------
-
-Change: TypeAlias = Callable[[Builder, Node, tuple[Value, ...], tuple[Loc, ...]], Value]
-
-
-def copied(builder: Builder, node: Node, operands: tuple[Value, ...], locs: tuple[Loc, ...]) -> Value:
-    """The same node on new operands of the same types: the change that changes nothing."""
-    return builder.node(node.op, operands, node.attrs, node.types, locs)
-
-
-def rebuild(graph: Graph, change: Change = copied) -> Graph:
-    """Walk a graph in order and make each node anew: change(builder, node, operands, lines) -> value."""
-    builder = Builder()
-    new: dict[Node, Value] = {}
-    for node in graph.nodes():
-        if node.op == "parameter":
-            new[node] = Value(node)
-            builder.locs[node] = graph.lines(node)
-            continue
-        operands = tuple(_renewed(new, value) for value in node.operands)
-        new[node] = change(builder, node, operands, graph.lines(node))
-    return builder.graph(graph.name, graph.inputs, [_renewed(new, value) for value in graph.outputs])
-
-
-def _renewed(new: Mapping[Node, Value], value: Value) -> Value:
-    return Value(new[value.node].node, value.index) if value.index else new[value.node]
+# -- the engine -----------------------------------------------------------------------------------------
 
 
 def rewrite(graph: Graph, rules: Iterable[Rule], log: list[Step] | None = None) -> Graph:
@@ -175,64 +149,67 @@ def rewrite(graph: Graph, rules: Iterable[Rule], log: list[Step] | None = None) 
 
     Raises: CompileError if a rule changes a type, or if the rules never come to an end.
     """
-    engine = _Engine(tuple(rules), log, budget=1000 + 20 * len(graph.nodes()))
-    while engine.unfinished:
-        engine.unfinished = False
-        graph = rebuild(graph, engine.change)
-    return graph
+    engine = _Engine(graph, rules, log)
+    engine.settle(value.node for value in graph.outputs)
+    return engine.builder.graph(graph.name, graph.inputs, map(engine.renewed, graph.outputs))
 
 
 class _Engine:
-    """The state of one rewrite: rules by op, and how many applications are left before we give up."""
+    """The state of one rewrite. new: node, of the graph or made since -> the settled value in its place."""
 
-    DEEPEST = 20  # replacements within replacements in one walk; what lies deeper waits for the next walk
-
-    def __init__(self, rules: tuple[Rule, ...], log: list[Step] | None, budget: int) -> None:
-        self.log, self.budget, self.depth, self.unfinished = log, budget, 0, True
+    def __init__(self, graph: Graph, rules: Iterable[Rule], log: list[Step] | None) -> None:
+        nodes = graph.nodes()
+        self.log, self.budget = log, 1000 + 20 * len(nodes)  # so many applications before we give up
+        self.builder = Builder()
+        self.builder.locs.update(graph.locs)
+        self.new = {node: Value(node) for node in nodes if node.op == "parameter"}
         self.rules: dict[str, list[Rule]] = {}
         for rule in rules:
             for op in rule.pattern.ops:
                 self.rules.setdefault(op, []).append(rule)
 
-    def change(self, builder: Builder, node: Node, operands: tuple[Value, ...],
-               locs: tuple[Loc, ...]) -> Value:
-        return self.settle(builder, copied(builder, node, operands, locs))
+    def renewed(self, value: Value) -> Value:
+        """What a value has become."""
+        return Value(self.new[value.node].node, value.index) if value.index else self.new[value.node]
 
-    def settle(self, builder: Builder, value: Value) -> Value:
-        """Rewrite one value, whose operands are settled, until no rule applies to it."""
-        while (result := self.step(builder, value)) is not None:
-            value = result
+    def settle(self, roots: Iterable[Node]) -> None:
+        """Put these nodes, and all that they need, into `new`. Without recursion: chains are long."""
+        stack, becomes = [*roots], dict[Node, Value]()
+        while stack:
+            node = stack.pop()
+            if node in self.new:
+                continue
+            waits_for = [v.node for v in node.operands if v.node not in self.new]
+            if not waits_for:
+                if node not in becomes or becomes[node].node not in self.new:  # the latter: in circles
+                    becomes[node] = self.step(node)
+                if becomes[node].node in self.new:
+                    self.new[node] = self.renewed(becomes[node])
+                    continue
+                waits_for = [becomes[node].node]
+            stack += [node, *waits_for]
+
+    def step(self, node: Node) -> Value:
+        """What the first rule that applies makes of a node with settled operands; or its copy, settled."""
+        locs = self.builder.locs
+        operands = tuple(map(self.renewed, node.operands))
+        value = self.builder.node(node.op, operands, node.attrs, node.types, locs.get(node, ()))
+        for rule in self.rules.get(node.op, ()):
+            if found := find(rule.pattern, value, {}):
+                matched = [part.node for shape, part in found.items() if isinstance(shape, Op)]
+                lines = merge_locs(*(locs.get(part, ()) for part in matched))
+                result = rule.replace(Match(value.node, found, self.builder, lines))
+                if result is not None and result != value:
+                    self.applied(rule, value, result, lines)
+                    locs[result.node] = merge_locs(locs.get(result.node, ()), lines)
+                    return result
+        self.new[value.node] = value
         return value
 
-    def step(self, builder: Builder, value: Value) -> Value | None:
-        for rule in self.rules.get(value.op, ()):
-            found = find(rule.pattern, value, {})
-            if found is None:
-                continue
-            matched = [part.node for shape, part in found.items() if isinstance(shape, Op)]
-            locs = merge_locs(*(builder.locs.get(node, ()) for node in matched))
-            result = rule.replace(Match(value.node, found, self.maker(builder, locs)))
-            if result is not None and result != value:
-                self.applied(rule, value, result, locs)
-                builder.locs[result.node] = merge_locs(builder.locs.get(result.node, ()), locs)
-                return result
-        return None
-
-    def maker(self, builder: Builder, locs: tuple[Loc, ...]) -> Make:
-        def make(op: str, operands: tuple[Value, ...], attrs: Mapping[str, Any]) -> Value:
-            value = build(builder, op, operands, attrs, locs)
-            if self.depth >= self.DEEPEST:
-                self.unfinished = True
-                return value
-            self.depth += 1
-            value = self.settle(builder, value)
-            self.depth -= 1
-            return value
-        return make
-
     def applied(self, rule: Rule, value: Value, result: Value, locs: tuple[Loc, ...]) -> None:
-        if not isinstance(result, Value) or result.type != value.type:
-            got = result.type if isinstance(result, Value) else type(result).__name__
+        """Check and log what a rule did."""
+        got = result.type if isinstance(result, Value) else type(result).__name__
+        if got != value.type:
             raise CompileError("rewrite", f"rule `{rule.name}` changes a type", got=got, at=locs,
                                need=f"{value.type}, as {describe(value.node)}")
         self.budget -= 1
