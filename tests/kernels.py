@@ -10,6 +10,15 @@ import numpy as np
 from minicc.errors import Loc
 from minicc.graph.ir import BOOL, DTYPES, F32, DType, Type
 from minicc.kernel.ir import Axis, AxisKind, Block, Guard, Index, Kernel, Module, Operand, Scratch, Statement
+from minicc.kernel.memory import MemoryPlan, Placement, Role, Space
+from minicc.kernel.pipeline import pipeline
+from minicc.tpu.assembly import Assembly
+from minicc.tpu.emulator import run
+from minicc.tpu.isa import Program
+from minicc.tpu.lower import lower
+from minicc.tpu.machine import V5E, TPUSpec
+from minicc.tpu.registers import allocate
+from minicc.tpu.schedule import schedule
 
 KINDS = {"p": AxisKind.PARALLEL, "s": AxisKind.SEQUENTIAL, "w": AxisKind.WHOLE}
 HERE = (Loc("train.py", 12, "h = relu(x @ w + b)"),)
@@ -55,11 +64,11 @@ def kernel(name: str, grid: tuple[Axis, ...], output: Operand, value: Block, *in
     return Kernel(name, grid, inputs, (output,), (), (Statement(Guard.ALWAYS, output.name, value),))
 
 
-def accumulating(name: str, grid: tuple[Axis, ...], output: Operand, scratch: Scratch, start: float, update: Block,
-                 value: Block, *inputs: Operand) -> Kernel:
+def accumulating(name: str, grid: tuple[Axis, ...], output: Operand, scratch: Scratch, start: float,
+                 update: Block, value: Block, *inputs: Operand) -> Kernel:
     """first: acc = start; always: acc = update; last: output = value."""
-    body = (Statement(Guard.FIRST, scratch.name, constant(start)), Statement(Guard.ALWAYS, scratch.name, update),
-            Statement(Guard.LAST, output.name, value))
+    body = (Statement(Guard.FIRST, scratch.name, constant(start)),
+            Statement(Guard.ALWAYS, scratch.name, update), Statement(Guard.LAST, output.name, value))
     return Kernel(name, grid, inputs, (output,), (scratch,), body)
 
 
@@ -69,3 +78,36 @@ def module(*kernels: Kernel, outputs: Sequence[str] = ()) -> Module:
     read = {o.buffer: o.type for k in kernels for o in k.inputs if o.buffer not in written}
     last = [(o.buffer, o.type) for o in kernels[-1].outputs]
     return Module("test", kernels, tuple(read.items()), (*((n, written[n]) for n in outputs), *last))
+
+
+def in_hbm(mod: Module) -> MemoryPlan:
+    """A plan that keeps every buffer in HBM."""
+    outputs = {name for name, _ in mod.outputs}
+    found = {name: (type, Role.INPUT) for name, type in mod.inputs}
+    found |= {o.buffer: (o.type, Role.OUTPUT if o.buffer in outputs else Role.TEMP)
+              for k in mod.kernels for o in k.outputs}
+    places = {name: Placement(name, type, role, Space.HBM, 0, 0, 0, 0)
+              for name, (type, role) in found.items()}
+    return MemoryPlan(places, 0, 0)
+
+
+def assembled(mod: Module, plan: MemoryPlan | None = None, depth: int = 2, spec: TPUSpec = V5E) -> Assembly:
+    """A module, pipelined and lowered."""
+    plan = plan or in_hbm(mod)
+    steps = [pipeline(k, resident=[o.name for o in k.operands if plan.resident(o.buffer)], depth=depth)
+             for k in mod.kernels]
+    return lower(steps, mod, plan, spec)
+
+
+def compiled(mod: Module, plan: MemoryPlan | None = None, depth: int = 2, spec: TPUSpec = V5E) -> Program:
+    """A module, down to bundles over the machine's registers."""
+    return allocate(schedule(assembled(mod, plan, depth, spec), spec), spec)
+
+
+def outputs(
+    mod: Module, plan: MemoryPlan | None = None, depth: int = 2, **inputs: np.ndarray
+) -> list[np.ndarray]:
+    """What the emulator makes of a module, with all checks on; each cycle has one cause."""
+    result = run(compiled(mod, plan, depth), inputs)
+    assert sum(result.cause_units.values()) == result.cycles * result.mxus
+    return [result.outputs[name].reshape(type.shape) for name, type in mod.outputs]

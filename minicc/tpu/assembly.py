@@ -12,7 +12,8 @@ written once, but for the few that loops carry (`set`). Control enters a block a
 it by the branch at its end, or falls through.
 
 LLVM's IRBuilder folds and inserts in the same way. Read next: lower.py, which writes; schedule.py, which
-reads. """
+reads.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ Invariants: no load or store leaves its buffer, since blocks are padded to whole
 a block's extent are garbage that flows along; they are masked where they would be seen: in reductions and
 dots here, and by the extents of the DMA that stores a block. Mosaic lowers Pallas bodies in the same
 manner, one vreg at a time, but unrolls all of them. Read next: across.py, what crosses lanes, and
-matmul.py. """
+matmul.py.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class Body:
 
     refs: operand or scratch -> where its block lies. starts, extents: axis -> first element and number of
     elements of the step's block. temp: hands out a temporary for a value in this frame. made: (value,
-    frame) -> where it lies. """
+    frame) -> where it lies.
+    """
 
     write: Writer
     layout: Layout

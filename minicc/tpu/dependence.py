@@ -37,11 +37,14 @@ class Queues:
 
 @dataclass
 class Dependences:
-    """edges: instruction -> (later instruction, cycles). earliest: instruction -> cycle after the block's
-    start."""
+    """edges: instruction -> (later instruction, cycles). earliest: instruction -> cycle of the block.
+
+    pops: push -> pop, of the EUP, whose order is for the scheduler to choose, as long as both agree.
+    """
 
     edges: list[dict[int, int]]
     earliest: list[int]
+    pops: dict[int, int] = field(default_factory=dict)
 
     def add(self, before: int | None, after: int, cycles: int) -> None:
         """`after` issues at least so many cycles later than `before`."""
@@ -62,6 +65,8 @@ class _Builder:
         self.last: dict[tuple, int] = {}  # (unit, port) -> the last push or pop there
         self.popped: dict[Unit, list[int]] = defaultdict(list)
         self.carried = {unit: len(held) for unit, held in queues.results.items()}
+        ports = [op.info.port for op in ops if op.info.queue == "eup"]
+        self.reorders = not self.carried.get(("eup", 0)) and 2 * ports.count("pop") == len(ports)
 
     def build(self) -> Dependences:
         for number, op in enumerate(self.ops):
@@ -125,7 +130,9 @@ class _Builder:
     def queue(self, number: int, op: Instr) -> None:
         """Pushes to a unit stay in order, pops too; a pop waits for its result, a push for room."""
         unit = (op.info.queue, op.unit)
-        if op.info.port == "pop":
+        if unit[0] == "eup" and self.reorders:
+            self.pair(number, op, self.queues.results[unit])
+        elif op.info.port == "pop":
             self.pop(number, unit)
         elif op.info.port == "weights":
             self.found.add(self.last.get((unit, "swap")), number, 1)
@@ -133,6 +140,14 @@ class _Builder:
             self.last[unit, "weights"] = number
         else:
             self.push(number, op, unit)
+
+    def pair(self, number: int, op: Instr, held: deque[int | None]) -> None:
+        """A push of the EUP, or its pop: no order but that one comes after the other."""
+        if op.info.port == "push":
+            held.append(number)
+        elif (push := held.popleft()) is not None:
+            self.found.add(push, number, self.answer(self.ops[push]))
+            self.found.pops[push] = number
 
     def push(self, number: int, op: Instr, unit: Unit) -> None:
         before = self.last.get((unit, "push"))

@@ -11,7 +11,8 @@ matrices beside it need it. A kernel without any matrix is *dense*: its one axis
 
 In VMEM, a block of (R, C) is ceil(C / 128) panels, each of R rows rounded up to 8 (of one row if there are
 no rows). XLA calls this a tiled layout, T(8,128), and assigns one to every buffer; Mosaic infers where
-replication is free, as a row vector (a load of stride 0) is here. Read next: body.py. """
+replication is free, as a row vector (a load of stride 0) is here. Read next: body.py.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class Home:
 
     lane0: only the first lane holds the values, as a DMA leaves a column. max_row, max_panel: places beyond
     them lie outside the buffer (a resident array, whose last block is smaller); None when the whole block
-    can be touched. """
+    can be touched.
+    """
 
     buffer: str
     start: Scalar
@@ -76,8 +78,8 @@ def _thin(dot: Block, big: set[str]) -> bool:
 def suited(kernel: Kernel) -> Kernel:
     """The kernel with what suits the machine better:
 
-    a dot that leaves no matrix, or sums over no one axis, as a sum of products: pushing 128 x 128 weights into a
-    matrix unit for one row takes longer than multiplying them on the vector ALU;
+    a dot that leaves no matrix, or sums over no one axis, as a sum of products: pushing 128 x 128 weights
+    into a matrix unit for one row takes longer than multiplying them on the vector ALU;
     a matrix divided by a vector, as multiplied by its reciprocal, which is computed once.
     """
     big = {axis.name for axis in kernel.axes if axis.block > 1}

@@ -5,7 +5,8 @@
 Goes in: blocks, each a list of steps (instructions that read together, then write together), and for each
 block those that can follow it. Comes out: for each block, the registers live at its head and at its end.
 The textbook backward dataflow, until nothing changes. Read next: schedule.py and registers.py, which both
-count with it. """
+count with it.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ extent are pushed as zeros.
 An MXU answers about 250 cycles after a push, so results are popped one chunk of rows behind: chunk c goes
 in while c - 1 comes out, across the boundary between two weight tiles too, and the next tile's weights go
 to the shadow copy meanwhile. With f32, a push keeps the MXU for 48 cycles; 8 to a chunk cover the latency.
-XLA's own emitter does the same dance. Read next: schedule.py. """
+XLA's own emitter does the same dance. Read next: schedule.py.
+"""
 
 from __future__ import annotations
 

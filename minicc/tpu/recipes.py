@@ -11,7 +11,8 @@ rather than computing twice.
 Invariants: results are within 2 units in the last place of the exact value (exp: about 1e-6, relative), and
 infinities, zeros and NaNs come out as IEEE says. The EUP gives 2**x, log2, 1/x, 1/sqrt(x) and tanh; the
 rest is built from these, as XLA builds its own. Cody and Waite (1980) is the book on splitting exp's
-argument. Read next: body.py. """
+argument. Read next: body.py.
+"""
 
 from __future__ import annotations
 

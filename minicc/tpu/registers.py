@@ -9,7 +9,8 @@ holds. A read in a bundle comes before a write, so one's last bundle may be the 
 is an error that shows who holds what: spilling to VMEM is an exercise.
 
 Source: Poletto and Sarkar, "Linear scan register allocation" (1999). LLVM splits and evicts intervals as
-well; XLA's TPU backend spills to VMEM. Read next: emulator.py, where the program runs. """
+well; XLA's TPU backend spills to VMEM. Read next: emulator.py, where the program runs.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def allocate(program: Program, spec: TPUSpec, log: list[Step] | None = None) -> 
     """Give every virtual register one of the machine's, and verify what comes out.
 
     Raises: CompileError if more values live at once than there are registers, or the program overflows a
-    memory. """
+    memory.
+    """
     found = intervals(program)
     names: dict[Reg, Reg] = {}
     for kind, count in spec.registers.items():

@@ -9,16 +9,18 @@
 Goes in: an Assembly. Comes out: a Program over the same registers. Cycle by cycle, of the instructions
 whose operands are ready, those with the longest way to the end of the block go first, as far as the slots
 reach. Once most registers are taken, only what frees one goes, or what comes first in the order of the
-code: so the schedule never needs many more than the code as it was written. A cycle in which nothing can
-issue gets no bundle, since the machine waits by itself.
+code: so the schedule never needs many more than the code as it was written. Where that was necessary, the
+block is tried again with a shorter look ahead, and the shortest schedule is kept. A cycle in which nothing
+can issue gets no bundle, since the machine waits by itself.
 
 List scheduling is what LLVM does for VLIW machines; overlapping rounds of a loop (modulo scheduling) is the
-step beyond. Source: Gibbons and Muchnick (1986). Read next: dependence.py for the edges, registers.py. """
+step beyond. Source: Gibbons and Muchnick (1986). Read next: dependence.py for the edges, registers.py.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from minicc.tpu.assembly import Assembly
@@ -29,8 +31,9 @@ from minicc.tpu.machine import TPUSpec
 from minicc.trace import Step
 
 SPARE = {"s": 8, "v": 16, "m": 5}  # registers kept free, for what the oldest instruction may still need
-
 PATIENCE = 8  # how many instructions of a class may be passed over in a cycle before it is left alone
+
+WINDOWS = (512, 256, 128, 64)  # instructions to look ahead where registers are short
 
 
 def schedule(assembly: Assembly, spec: TPUSpec, log: list[Step] | None = None) -> Program:
@@ -43,7 +46,7 @@ def schedule(assembly: Assembly, spec: TPUSpec, log: list[Step] | None = None) -
     queues = Queues()
     for block, (head, end) in zip(blocks, liveness, strict=True):
         labels += [(label, len(bundles)) for label in block.labels]
-        bundles += _Packer(block.ops, dependences(block.ops, spec, queues), spec, head, end).pack()
+        bundles += _shortest(block.ops, dependences(block.ops, spec, queues), spec, head, end)
     if log is not None:
         count = sum(len(block.ops) for block in blocks)
         why = f"{count} instructions in {len(bundles)} bundles, {count / max(1, len(bundles)):.1f} to each"
@@ -51,13 +54,32 @@ def schedule(assembly: Assembly, spec: TPUSpec, log: list[Step] | None = None) -
     return Program(assembly.name, spec, assembly.buffers, assembly.semaphores, tuple(bundles), tuple(labels))
 
 
+def _shortest(
+    ops: Sequence[Instr], found: Dependences, spec: TPUSpec, head: set[Reg], end: set[Reg]
+) -> list[Bundle]:
+    """The best of a few schedules: each looks less far ahead, until registers are no longer short."""
+    tried = []
+    for window in (len(ops), *WINDOWS):
+        packer = _Packer(ops, found, spec, head, end, window)
+        bundles = packer.pack()
+        tried.append((packer.cycle, len(bundles), bundles))
+        if not packer.squeezed:
+            break
+    return min(tried, key=lambda schedule: schedule[:2])[2]
+
+
 class _Packer:
-    """One block being scheduled."""
+    """One block being scheduled. window: how far beyond the oldest instruction that waits one may be issued.
+
+    squeezed: whether one was held back for want of registers.
+    """
 
     def __init__(
-        self, ops: Sequence[Instr], found: Dependences, spec: TPUSpec, head: set[Reg], end: set[Reg]
+        self, ops: Sequence[Instr], found: Dependences, spec: TPUSpec, head: set[Reg], end: set[Reg],
+        window: int,
     ) -> None:
-        self.ops, self.found, self.spec = ops, found, spec
+        self.ops, self.found, self.spec, self.window = ops, found, spec, window
+        self.earliest, self.cycle, self.squeezed = list(found.earliest), 0, False
         self.waits_for = [0] * len(ops)
         for edges in found.edges:
             for after in edges:
@@ -71,8 +93,11 @@ class _Packer:
         self.taken = Counter(reg.kind for reg in head)
         self.room = spec.slots
         self.ready: dict[str, list[tuple[int, int]]] = {slot: [] for slot in self.room}
+        self.beyond: list[int] = []  # the window
         self.waiting = [(found.earliest[n], n) for n in range(len(ops)) if not self.waits_for[n]]
         heapq.heapify(self.waiting)
+        self.in_turn = set(found.pops.values())
+        self.pushed: deque[int] = deque()  # to the EUP: the pop whose turn it is comes first
 
     def _heights(self) -> list[int]:
         """Cycles from each instruction to the end of the block."""
@@ -84,59 +109,67 @@ class _Packer:
 
     def pack(self) -> list[Bundle]:
         """The block's bundles."""
-        bundles, cycle = [], 0
-        while self.waiting or any(self.ready.values()):
+        bundles: list[Bundle] = []
+        while self._oldest() is not None:
             room, chosen = dict(self.room), []  # type: ignore[var-annotated]
             count = -1
             while count < len(chosen):  # issuing one may let another into the same bundle, over an edge of 0
                 count = len(chosen)
-                self._wake(cycle)
+                self._wake()
                 for slot, heap in self.ready.items():
-                    self._fill(slot, heap, room, chosen, cycle)
-                oldest = self._oldest()
-                if oldest is not None and self._is_ready(oldest, cycle) and room[self.ops[oldest].info.slot]:
-                    self._try(oldest, room, chosen, cycle)
+                    self._fill(slot, heap, room, chosen)
+                for number in (self._oldest(), self.pushed[0] if self.pushed else None):
+                    if number is not None and self._is_ready(number, room):
+                        self._try(number, room, chosen)
             if chosen:
                 bundles.append(Bundle(tuple(self.ops[number] for number in sorted(chosen))))
-            asleep = self.waiting and not any(self.ready.values())
-            cycle = max(cycle + 1, self.waiting[0][0]) if asleep else cycle + 1
+            asleep = self.waiting and not any(self.ready.values()) and not self.pushed
+            self.cycle = max(self.cycle + 1, self.waiting[0][0]) if asleep else self.cycle + 1
         return bundles
 
-    def _wake(self, cycle: int) -> None:
-        """What waited until this cycle is ready."""
-        while self.waiting and self.waiting[0][0] <= cycle:
+    def _wake(self) -> None:
+        """What waited until this cycle is ready, if it is within the window."""
+        while self.waiting and self.waiting[0][0] <= self.cycle:
             number = heapq.heappop(self.waiting)[1]
+            if number not in self.in_turn:
+                heapq.heappush(self.beyond, number)
+        while self.beyond and self.beyond[0] <= (self._oldest() or 0) + self.window:
+            number = heapq.heappop(self.beyond)
             heapq.heappush(self.ready[self.ops[number].info.slot], (-self.heights[number], number))
 
-    def _fill(self, slot: str, heap: list[tuple[int, int]], room: dict[str, int], chosen: list[int],
-              cycle: int) -> None:
+    def _fill(self, slot: str, heap: list[tuple[int, int]], room: dict[str, int], chosen: list[int]) -> None:
         """Issue what fits into the slots of one class, the longest way to the end first."""
         aside: list[tuple[int, int]] = []
         while heap and room[slot] and len(aside) < PATIENCE:
             best = heapq.heappop(heap)
-            if not self.done[best[1]] and not self._try(best[1], room, chosen, cycle):
+            if not self.done[best[1]] and not self._try(best[1], room, chosen):
                 aside.append(best)
         for entry in aside:
             heapq.heappush(heap, entry)
 
-    def _try(self, number: int, room: dict[str, int], chosen: list[int], cycle: int) -> bool:
+    def _try(self, number: int, room: dict[str, int], chosen: list[int]) -> bool:
         """Issue an instruction, if its unit's port is free and its result finds a register."""
         op = self.ops[number]
         if op.info.queue and any(_port(self.ops[other]) == _port(op) for other in chosen):
             return False
-        if op.dst and op.dst not in self.live and number != self._oldest():
-            kind = op.dst.kind
+        if number in self.in_turn:
+            if number != self.pushed[0]:
+                return False
+        elif number != self._oldest() and (number in self.found.pops or (op.dst and op.dst not in self.live)):
+            kind = op.dst.kind if op.dst else "v"
             frees = any(reg.kind == kind and self.readers[reg] == 1 and reg not in self.end
                         for reg in op.reads())
             if not frees and self.taken[kind] >= self.spec.registers[kind] - SPARE[kind]:
+                self.squeezed = True
                 return False
         room[op.info.slot] -= 1
         chosen.append(number)
-        self._issue(number, cycle)
+        self._issue(number)
         return True
 
-    def _is_ready(self, number: int, cycle: int) -> bool:
-        return not self.waits_for[number] and self.found.earliest[number] <= cycle
+    def _is_ready(self, number: int, room: dict[str, int]) -> bool:
+        waits = self.waits_for[number] or self.earliest[number] > self.cycle
+        return not waits and room[self.ops[number].info.slot] > 0
 
     def _oldest(self) -> int | None:
         """The first instruction, in the order of the code, that has not been issued."""
@@ -144,10 +177,16 @@ class _Packer:
             self.oldest += 1
         return self.oldest if self.oldest < len(self.ops) else None
 
-    def _issue(self, number: int, cycle: int) -> None:
+    def _issue(self, number: int) -> None:
         """Count registers, and hand on to what waits for this instruction."""
-        op, earliest = self.ops[number], self.found.earliest
+        op, earliest = self.ops[number], self.earliest
         self.done[number] = True
+        if number in self.found.pops:  # what is in a queue will need a register
+            self.pushed.append(self.found.pops[number])
+            self.taken["v"] += 1
+        elif number in self.in_turn:
+            self.pushed.popleft()
+            self.taken["v"] -= 1
         for reg in set(op.reads()):
             self.readers[reg] -= 1
             if not self.readers[reg] and reg not in self.end and reg in self.live:
@@ -157,7 +196,7 @@ class _Packer:
             self.live.add(op.dst)
             self.taken[op.dst.kind] += 1
         for after, cycles in self.found.edges[number].items():
-            earliest[after] = max(earliest[after], cycle + cycles)
+            earliest[after] = max(earliest[after], self.cycle + cycles)
             self.waits_for[after] -= 1
             if not self.waits_for[after]:
                 heapq.heappush(self.waiting, (earliest[after], after))

@@ -5,7 +5,8 @@
 
 Goes in: an operand and a step. Comes out: the operands of one DMA. Only what lies inside the array is
 copied. Where an index can leave the array (`fill`), the window is clipped at both ends, to nothing if need
-be; elsewhere that cannot happen, and no code is spent on it. """
+be; elsewhere that cannot happen, and no code is spent on it.
+"""
 
 from __future__ import annotations
 
