@@ -14,13 +14,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from minicc.errors import CompileError, Loc
-from minicc.graph.elementwise import COMPARE, REDUCE
-from minicc.graph.ir import DTYPES, DType, Type, frozen_array
+from minicc.errors import CompileError, Loc, ShapeError
+from minicc.graph.elementwise import COMPARE, DEFAULTS, REDUCE
+from minicc.graph.ir import DTYPES, DType, Type
 
 
 def _integer(value: Any) -> int:
@@ -30,7 +30,7 @@ def _integer(value: Any) -> int:
 
 
 def _integers(value: Any) -> tuple[int, ...]:
-    return tuple(_integer(item) for item in value)
+    return tuple(map(_integer, value))
 
 
 def _pair(value: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -43,40 +43,38 @@ def _dtype(value: Any) -> DType:
 
 
 def _array(value: Any) -> np.ndarray:
-    array = np.asarray(value)
+    array = np.array(value)
+    array.flags.writeable = False
     if all(array.dtype != dtype.numpy for dtype in DTYPES.values()):
         raise TypeError
-    return array if not array.flags.writeable else frozen_array(array)
+    return array
 
 
-def _word(words: Collection[str]) -> Callable[[Any], str]:
-    def normal(value: Any) -> str:
-        if value not in words:
-            raise ValueError
-        return str(value)
-    return normal
+Kind: TypeAlias = tuple[Callable[[Any], Any], str]  # makes a value normal; the words for what it should be
+_INTS: Kind = (_integers, "a tuple of integers")
+_PER_AXIS: Kind = (_integers, "one integer per axis of the operand")
+_DTYPE: Kind = (_dtype, "one of " + ", ".join(DTYPES))
+_AXIS_PAIR: Kind = (_pair, "a pair of axis tuples: lhs, rhs")
 
 
-_INTS = (_integers, "a tuple of integers")
-_DTYPE = (_dtype, "one of " + ", ".join(DTYPES))
-_AXIS_PAIR = (_pair, "a pair of axis tuples: lhs, rhs")
-# op -> attribute -> how it becomes normal, and the words for what it should be
-ATTRIBUTES: dict[str, dict[str, tuple[Callable[[Any], Any], str]]] = {
+def _one_of(words: Collection[str]) -> Kind:
+    return {word: word for word in words}.__getitem__, "one of " + ", ".join(words)
+
+
+ATTRIBUTES: dict[str, dict[str, Kind]] = {
     "parameter": {"name": (str, "a name")},
     "constant": {"value": (_array, "an array of " + ", ".join(DTYPES))},
     "iota": {"axis": (_integer, "an integer"), "shape": _INTS, "dtype": _DTYPE},
-    "compare": {"direction": (_word(COMPARE), "one of " + ", ".join(COMPARE))},
+    "compare": {"direction": _one_of(COMPARE)},
     "convert": {"dtype": _DTYPE},
-    "broadcast_in_dim": {"shape": _INTS, "dims": _INTS},
+    "broadcast_in_dim": {"shape": _INTS, "dims": _PER_AXIS},
     "reshape": {"shape": _INTS},
-    "transpose": {"perm": _INTS},
-    "slice": {"start": _INTS, "limit": _INTS, "stride": _INTS},
-    "pad": {"low": _INTS, "high": _INTS, "interior": _INTS},
-    "reduce": {"kind": (_word(REDUCE), "one of " + ", ".join(REDUCE)), "axes": _INTS},
+    "transpose": {"perm": _PER_AXIS},
+    "slice": {"start": _PER_AXIS, "limit": _PER_AXIS, "stride": _PER_AXIS},
+    "pad": {"low": _PER_AXIS, "high": _PER_AXIS, "interior": _PER_AXIS},
+    "reduce": {"kind": _one_of(REDUCE), "axes": _INTS},
     "dot_general": {"contract": _AXIS_PAIR, "batch": _AXIS_PAIR},
 }
-# what an attribute is when it is left out; a number stands for itself once per axis
-_DEFAULTS: dict[str, Any] = {"stride": 1, "interior": 0, "batch": ((), ())}
 
 
 def normal_attributes(op: str, operands: tuple[Type, ...], attrs: Mapping[str, Any],
@@ -88,22 +86,23 @@ def normal_attributes(op: str, operands: tuple[Type, ...], attrs: Mapping[str, A
             raise CompileError(op, f"unknown attribute {name!r}", need=", ".join(wanted) or "none", at=at,
                                hint=nearest(name, wanted))
     normal = {}
-    for name, (make, need) in wanted.items():
-        if name not in attrs and name not in _DEFAULTS:
+    for name, kind in wanted.items():
+        make, need = kind
+        count = len(operands[0].shape) if kind is _PER_AXIS else 2
+        if name not in attrs and name not in DEFAULTS:
             raise CompileError(op, f"attribute {name!r} is missing", need=need, at=at)
-        default = _DEFAULTS.get(name)
-        if isinstance(default, int):
-            default = (default,) * (len(operands[0].shape) if operands else 0)
-        value = attrs.get(name, default)
+        value = attrs[name] if name in attrs else (DEFAULTS[name],) * count
         try:
             normal[name] = make(value)
-        except (TypeError, ValueError, KeyError, IndexError):
+        except (TypeError, ValueError, KeyError):
             raise CompileError(op, f"attribute {name!r} is malformed", got=repr(value), need=need,
                                at=at) from None
+        if kind is _PER_AXIS and len(normal[name]) != count:
+            raise ShapeError(op, f"{name} needs one entry per axis", got=list(normal[name]),
+                             need=f"{count} entries for {operands[0]}", at=at)
     return normal
 
 
 def nearest(word: str, known: Collection[str]) -> str:
     """The known word that is spelled most like this one, or nothing: a hint."""
-    found = get_close_matches(word, known, n=1)
-    return found[0] if found else ""
+    return next(iter(get_close_matches(word, known, n=1)), "")

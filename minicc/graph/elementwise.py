@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -72,3 +73,6 @@ REDUCE: dict[str, tuple[np.ufunc, float]] = {
     "sum": (np.add, 0.0), "prod": (np.multiply, 1.0),
     "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf),
 }
+
+# what an attribute holds, over and over, when it is left out: one per axis, or one per operand
+DEFAULTS: dict[str, Any] = {"stride": 1, "interior": 0, "batch": ()}

@@ -228,10 +228,3 @@ def attribute_key(attrs: Mapping[str, Any]) -> tuple:
     """
     return tuple((value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
                  for value in attrs.values())
-
-
-def frozen_array(array: np.ndarray) -> np.ndarray:
-    """A read-only copy, fit to be the value of a constant."""
-    copy = np.array(array)
-    copy.flags.writeable = False
-    return copy

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minicc.graph.elementwise import DEFAULTS
+
 if TYPE_CHECKING:  # ir.py imports this file, for Graph.__str__
     from minicc.graph.ir import Graph, Node, Value
 
@@ -124,12 +126,7 @@ def _operand(value: Value, names: Mapping[Node, str]) -> str:
 
 
 def _is_default(name: str, value: Any) -> bool:
-    match name, value:
-        case "stride", tuple():
-            return set(value) <= {1}
-        case "interior", tuple():
-            return set(value) <= {0}
-    return name == "batch" and value == ((), ())
+    return name in DEFAULTS and isinstance(value, tuple) and all(item == DEFAULTS[name] for item in value)
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -11,13 +11,11 @@ evaluate.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from minicc.errors import CompileError
-from minicc.graph.attributes import normal_attributes
-from minicc.graph.infer import infer
-from minicc.graph.ir import Graph, Node, Value, attribute_key
+from minicc.graph.infer import typed
+from minicc.graph.ir import Graph, Node, attribute_key
 from minicc.graph.printing import print_node, value_names
 
 
@@ -26,53 +24,43 @@ def verify(graph: Graph) -> None:
 
     Raises: CompileError that names the first node that breaks a rule.
     """
-    _check_ends(graph)
-    inputs = {value.node for value in graph.inputs}
-    names = value_names(graph)
-    for node in graph.nodes():
-        _check_results(graph, node.operands, "an operand", names)
+    inputs = [value.node for value in graph.inputs]
+    for number, node in enumerate(inputs):
         if node.op != "parameter":
-            _check_types(graph, node, names)
-        elif node not in inputs:
-            _fail(graph, node, names, f"parameter {names[node]} is used, but is no input")
-    _check_results(graph, graph.outputs, "an output", names)
-
-
-def _check_ends(graph: Graph) -> None:
-    seen: set[Node] = set()
-    for value in graph.inputs:
-        if value.op != "parameter" or value.index != 0:
-            raise CompileError("verify", f"an input of {graph.name} is no parameter", got=value.op,
-                               at=graph.lines(value.node))
-        if value.node in seen:
-            raise CompileError("verify", f"{graph.name} has an input twice", got=value.node.attrs["name"])
-        seen.add(value.node)
+            raise CompileError("verify", f"an input of {graph.name} is no parameter", got=node.op,
+                               at=graph.lines(node))
+        if node in inputs[:number]:
+            raise CompileError("verify", f"{graph.name} has an input twice", got=node.attrs["name"])
     if not graph.outputs:
         raise CompileError("verify", f"{graph.name} has no output", need="at least one")
+    for node in graph.nodes():
+        for operand in node.operands:
+            _check_result(graph, *operand, "an operand")
+        if node.op != "parameter":
+            _check_node(graph, node)
+        elif node not in inputs:
+            _fail(graph, node, f"parameter {node.attrs['name']} is used, but is no input")
+    for output in graph.outputs:
+        _check_result(graph, *output, "an output")
 
 
-def _check_results(graph: Graph, values: Iterable[Value], what: str, names: Mapping[Node, str]) -> None:
-    for node, index in values:
-        if index >= len(node.types):
-            need = f"less than {len(node.types)}"
-            _fail(graph, node, names, f"{what} is no result of this node", index, need)
+def _check_result(graph: Graph, node: Node, index: int, what: str) -> None:
+    if index >= len(node.types):
+        _fail(graph, node, f"{what} is no result of this node", index, f"less than {len(node.types)}")
 
 
-def _check_types(graph: Graph, node: Node, names: Mapping[Node, str]) -> None:
-    operands = tuple(value.type for value in node.operands)
+def _check_node(graph: Graph, node: Node) -> None:
     try:
-        types = infer(node.op, operands, node.attrs)
-        attrs = normal_attributes(node.op, operands, node.attrs)
+        types, attrs = typed(node.op, tuple(value.type for value in node.operands), node.attrs)
     except CompileError as error:
-        _fail(graph, node, names, error.what, error.got, error.need)
+        _fail(graph, node, error.what, error.got, error.need)
     if types != node.types:
-        _fail(graph, node, names, "the type is not what the op gives", ", ".join(map(str, node.types)),
-              ", ".join(map(str, types)))
+        got, need = (", ".join(map(str, each)) for each in (node.types, types))
+        _fail(graph, node, "the type is not what the op gives", got, need)
     if attribute_key(attrs) != attribute_key(node.attrs):
-        _fail(graph, node, names, "attributes are not in normal form", dict(node.attrs), attrs)
+        _fail(graph, node, "attributes are not in normal form", dict(node.attrs), dict(attrs))
 
 
-def _fail(graph: Graph, node: Node, names: Mapping[Node, str], what: str, got: object = "",
-          need: object = "") -> NoReturn:
-    raise CompileError("verify", f"{what}, in `{print_node(node, names)}`", got=got, need=need,
+def _fail(graph: Graph, node: Node, what: str, got: object = "", need: object = "") -> NoReturn:
+    raise CompileError("verify", f"{what}, in `{print_node(node, value_names(graph))}`", got=got, need=need,
                        at=graph.lines(node))
