@@ -32,7 +32,7 @@ _NAMES: dict[Any, DType] = {
     np.float32: F32, np.int32: I32, np.bool_: BOOL,
 }
 _BY_KIND = {"b": BOOL, "i": I32, "u": I32, "f": F32}
-PROMOTION = (BOOL, I32, F32)  # each holds those before it
+PROMOTION = "bif"  # kinds of dtypes, each of which holds those before it
 _noticed = False
 
 

@@ -96,8 +96,9 @@ def argmax(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Te
 
 def _shifted(x: TensorLike, axis: Any) -> tuple[Tensor, Tensor]:
     """x less its maximum, so that exp overflows nowhere; and the maximum, a constant to the gradient."""
-    largest = stop_gradient(ops.max(as_float(x), axis, True))
-    return as_float(x) - largest, largest
+    x = as_float(x)
+    largest = stop_gradient(ops.max(x, axis, True))
+    return x - largest, largest
 
 
 @torch_names

@@ -77,7 +77,8 @@ class CompiledFunction:
     def run(self, call: Call) -> Any:
         """The result for arguments of the right kind."""
         inputs = [*(x for _, x in call.leaves), *self.hidden]
-        realise(inputs)
+        if any(x.lazy for x in inputs):
+            realise(inputs)
         outputs = self.compiled.run([x.numpy() for x in inputs])
         return unflatten(self._result, map(Tensor._holding, outputs))
 
@@ -121,7 +122,7 @@ class Jit:
     def specialised(self, call: Call) -> CompiledFunction:
         """The program for calls like this one, on this device and with the slots in force."""
         device, slots = find(self.device, user_line()), current_slots()
-        key = call.key, device.name, slots
+        key = call.key, repr(device.spec), slots
         if key not in self.programs:
             self.programs[key] = CompiledFunction(self, call, device)
         if slots:

@@ -122,8 +122,9 @@ def reduction(kind: str) -> Callable[..., Tensor]:
         x, = as_tensors((x,), I32)
         axes = normal_axes(kind, x, axis)
         result = node("reduce", x, kind=kind, axes=axes) if axes else x
-        kept = [1 if i in axes else size for i, size in enumerate(x.shape)]
-        return reshape(result, kept) if keepdims else result
+        if keepdims:
+            result = reshape(result, [1 if i in axes else size for i, size in enumerate(x.shape)])
+        return result
 
     reduce.__name__ = reduce.__qualname__ = kind
     return torch_names(reduce)

@@ -47,9 +47,10 @@ def is_number(x: object) -> bool:
 
 def as_tensor(x: TensorLike, dtype: DType | None = None) -> Tensor:
     """The tensor that an operand stands for, in this dtype if one is given."""
-    if is_number(x):
-        return node("constant", value=as_array(x, dtype))
-    x = x if isinstance(x, tensors.Tensor) else tensors.Tensor(x)
+    if not isinstance(x, tensors.Tensor):
+        if is_number(x):
+            return node("constant", value=as_array(x, dtype))
+        x = tensors.Tensor(x)
     return x if dtype in (None, x.dtype) else node("convert", x, dtype=dtype)
 
 
@@ -57,7 +58,7 @@ def as_tensors(operands: Sequence[TensorLike], least: DType = BOOL) -> tuple[Ten
     """The operands in the smallest dtype, from `least` up, that holds all; numbers are constants of it."""
     given = [x if type(x) in _PYTHON_NUMBERS else as_tensor(x) for x in operands]
     dtypes = [_PYTHON_NUMBERS.get(type(x)) or x.dtype for x in given]
-    dtype = max([least, *dtypes], key=PROMOTION.index)
+    dtype = max([least, *dtypes], key=lambda one: PROMOTION.index(one.kind))
     return tuple([as_tensor(x, dtype) for x in given])
 
 

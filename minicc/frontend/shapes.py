@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from minicc.errors import CompileError, DtypeError, OutOfRangeError
 from minicc.frontend.primitives import TensorLike, as_integers, as_tensor, node, normal_axes, torch_names
@@ -64,11 +63,11 @@ def broadcast_to(x: TensorLike, *shape: Any) -> Tensor:
 
 def broadcast_shapes(op: str, operands: Sequence[Tensor], *shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that these have in common after broadcasting; the operands are for the error to name."""
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
+    sizes = [set(column) - {1} for column in zip_longest(*map(reversed, shapes), fillvalue=1)]
+    if any(len(options) > 1 for options in sizes):
         fail(op, "shapes do not broadcast", " and ".join(str(x.type) for x in operands),
              "equal sizes from the right, or 1", "reshape or unsqueeze one so that the axes line up")
+    return tuple([options.pop() if options else 1 for options in reversed(sizes)])
 
 
 @torch_names
