@@ -103,10 +103,10 @@ def generated(lesson: Lesson, key: Path) -> str:
     text = textwrap.fill(f"{lesson.question} The page beside this file says what to do; `minicc learn check "
                          f"{lesson.number}` looks at what you wrote.", 106)
     head = (f'"""Exercises of lesson {lesson.number}: {lesson.title}\n\n{text}\n"""\n\n'
-            "# ruff: noqa: F401  you will need what is imported here\n")
+            "# ruff: noqa: F401, I001  you will need what is imported here\n")
     body = LEARNERS.sub(r"\1", solved(key)[HEAD]).strip("\n")
     parts = [region_with(key, exercise, starter(key, exercise)) for exercise in lesson.exercises]
-    return head + (body + "\n\n\n" if body else "") + "\n\n".join(part.strip("\n") + "\n" for part in parts)
+    return head + (body + "\n\n" if body else "") + "\n\n".join(part.strip("\n") + "\n" for part in parts)
 
 
 def content_hash(key: Path, exercise: Exercise) -> str:

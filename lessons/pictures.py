@@ -5,7 +5,8 @@
 
 Goes in: a level of the compiler, or a Drawing. Comes out: a Drawing, which a notebook shows. Invariants: a
 page writes nothing while it is read or run; `minicc learn build` keeps what its blocks drew, and a test
-compares what is drawn today with what is kept; without the `dot` extra a page still runs. Read next: pages.py.
+compares what is drawn today with what is kept; without the `dot` extra a page still runs. Read next:
+pages.py.
 """
 
 from __future__ import annotations

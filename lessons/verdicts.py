@@ -67,7 +67,9 @@ def all_of(*verdicts: Verdict) -> Verdict:
 
 
 def compare(name: str, got: Any, expected: Any, tolerance: float = TOLERANCE) -> Verdict:
-    """Arrays by the first element that differs, text by the first line, other data by value.
+    """Arrays by the first element that differs, text by the first line, other data by type and value.
+
+    A tuple comes back from the learner's process as a list.
 
     >>> compare("y", np.array([1.0, 5.0]), np.array([1.0, 2.0])).symptom
     'y differs at [1]: got 5.0, expected 2.0 (1 of 2 do)'
@@ -76,6 +78,9 @@ def compare(name: str, got: Any, expected: Any, tolerance: float = TOLERANCE) ->
         return _compare_text(name, got, expected)
     if isinstance(expected, np.ndarray):
         return _compare_arrays(name, got, expected, tolerance)
+    if isinstance(expected, list) and isinstance(got, list) and len(got) == len(expected):
+        pairs = enumerate(zip(got, expected, strict=True))
+        return all_of(*(compare(f"{name}[{n}]", a, b, tolerance) for n, (a, b) in pairs))
     same = type(got) is type(expected) and got == expected
     return passed() if same else failed(f"{name} differs: got {got!r}, expected {expected!r}")
 

@@ -4,12 +4,12 @@ How little does it take to change a compiler? The page beside this file says wha
 check 1` looks at what you wrote.
 """
 
-# ruff: noqa: F401  you will need what is imported here
+# ruff: noqa: F401, I001  you will need what is imported here
 import minicc as mc
-from minicc import Todo
 from minicc.graph.infer import build
 from minicc.graph.ir import Builder, Graph
 
+from minicc import Todo
 
 # ---- 1.1 predict: Kernels and bytes (5 minutes)
 # How many kernels does (x + x).relu() become, and how many bytes must move, for 8 floats?

@@ -13,9 +13,10 @@ from minicc.lessons.verdicts import Verdict, beat, compare, predicted
 # isort: split
 # exercises begin
 import minicc as mc
-#| from minicc import Todo
 from minicc.graph.infer import build
 from minicc.graph.ir import Builder, Graph
+
+#| from minicc import Todo
 
 # ---- 1.1
 # How many kernels does (x + x).relu() become, and how many bytes must move, for 8 floats?
@@ -106,13 +107,14 @@ LESSON = Lesson(
             "1.2", Kind.BUILD, "Double it", answer="double", run=run_double, judge=judge_double,
             second_right="""
                 from minicc.graph.infer import constant
+                from minicc.graph.ir import F32
                 b = Builder()
-                out = build(b, "multiply", (graph.outputs[0], constant(b, 2.0)))
+                out = build(b, "multiply", (graph.outputs[0], constant(b, 2.0, F32)))
                 return Graph(graph.name, graph.inputs, (out,), graph.locs)
             """,
             wrong=(
                 Wrong("return graph", "y differs at", "Who adds the second half?"),
-                Wrong("return None", "simplify returned the wrong thing", "What is missing?"),
+                Wrong("return None", "cannot use what you returned: using", "What is missing?"),
                 Wrong("while True: pass", "still running after", "When does it end?")),
             hints=("minicc.graph.infer.build", "Add the output to itself.", 'build(Builder(), "add", ...)'),
             discussion="A graph never changes; a new one shares the old one's nodes.",
