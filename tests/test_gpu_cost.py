@@ -14,6 +14,7 @@ from minicc.gpu.traffic import by_warps, count_sectors, count_wavefronts
 
 LIMITS = {"warps": "warps", "registers": "regs", "shared": "smem", "blocks": "blocks"}
 LANES = np.arange(32).reshape(1, 32)
+EVERY = LANES >= 0
 
 
 def launches() -> list[dict[str, str]]:
@@ -27,11 +28,10 @@ def test_occupancy_is_the_vendors_on_all_129_launches():
     for row in rows:
         spec = SPECS[row["device"].split()[0].lower()]
         got = occupancy(spec, int(row["threads"]), int(row["regs"]), int(row["smem"]))
-        numbers = (got.blocks, got.warps, got.by_warps, got.by_blocks, got.by_registers, got.by_shared)
-        columns = ("blocks_per_sm", "warps", "by_warps", "by_blocks", "by_regs", "by_smem")
-        assert numbers == tuple(int(row[column]) for column in columns), row
+        assert (got.blocks, got.warps) == (int(row["blocks_per_sm"]), int(row["warps"])), row
+        assert got.limits == {name: int(row[f"by_{column}"]) for name, column in LIMITS.items()}, row
         assert f"{got.fraction:.4f}" == row["occupancy"]
-        assert [LIMITS[name] for name in got.limits] == row["limit"].split()
+        assert [LIMITS[name] for name in got.scarcest] == row["limit"].split()
 
 
 @pytest.mark.parametrize(("stride", "sectors"), [
@@ -39,25 +39,25 @@ def test_occupancy_is_the_vendors_on_all_129_launches():
 ])
 def test_sectors_per_request_by_stride(stride, sectors):
     assert sectors_per_request(stride) == sectors
-    assert count_sectors(by_warps(LANES * stride, None), 4) == (1, sectors)
+    assert count_sectors(by_warps(LANES * stride, EVERY), 4) == (1, sectors)
 
 
 def test_a_misaligned_request_touches_one_sector_more():
     assert sectors_per_request(1, misaligned=1) == 5
-    assert count_sectors(by_warps(LANES + 1, None), 4) == (1, 5)
+    assert count_sectors(by_warps(LANES + 1, EVERY), 4) == (1, 5)
 
 
 @pytest.mark.parametrize(("itemsize", "sectors"), [(2, 2), (8, 8), (16, 16)])
 def test_sectors_of_half_float2_and_float4(itemsize, sectors):
     assert sectors_per_request(1, itemsize) == sectors
-    assert count_sectors(by_warps(LANES, None), itemsize) == (1, sectors)
+    assert count_sectors(by_warps(LANES, EVERY), itemsize) == (1, sectors)
 
 
 @pytest.mark.parametrize("stride", range(70))
 def test_the_ways_of_a_bank_conflict_are_the_common_divisor_with_32(stride):
     ways = int(np.gcd(stride, 32)) if stride else 1
     assert bank_ways(stride) == ways
-    assert count_wavefronts(by_warps(LANES * stride, None)) == (1, ways)
+    assert count_wavefronts(by_warps(LANES * stride, EVERY)) == (1, ways)
 
 
 def test_a_column_of_32_by_32_conflicts_and_one_of_32_by_33_does_not():

@@ -16,25 +16,25 @@ from minicc.gpu.machine import A100
 from minicc.graph.ir import BOOL, I32
 
 LAYER = """\
-// launch: grid (2, 7, 1), block (16, 16)
+// launch: 14 blocks of (16, 16) threads
 __global__ void dot_add_maximum(const float* __restrict__ x, const float* __restrict__ w, \
 const float* __restrict__ b, float* __restrict__ out) {
-    __shared__ float tile_l[256];
-    __shared__ float tile_r[256];
-    const int m = blockIdx.y * 16 + threadIdx.y;
-    const int n = blockIdx.x * 16 + threadIdx.x;
+    __shared__ float tile_m[256];
+    __shared__ float tile_n[256];
+    const int n = blockIdx.x % 2 * 16 + threadIdx.x;
+    const int m = blockIdx.x / 2 * 16 + threadIdx.y;
     float acc1 = 0.0f;  // model.py:1
     for (int k0 = 0; k0 < 33; k0 += 16) {
         const int k1 = k0 + threadIdx.x;
         const float x1 = m < 100 && k1 < 33 ? x[m * 33 + k1] : 0.0f;
-        tile_l[threadIdx.y * 16 + threadIdx.x] = x1;  // model.py:1
+        tile_m[threadIdx.y * 16 + threadIdx.x] = x1;  // model.py:1
         const int k2 = k0 + threadIdx.y;
         const float w1 = n < 20 && k2 < 33 ? w[k2 * 20 + n] : 0.0f;
-        tile_r[threadIdx.y * 16 + threadIdx.x] = w1;  // model.py:1
+        tile_n[threadIdx.y * 16 + threadIdx.x] = w1;  // model.py:1
         __syncthreads();  // model.py:1
         for (int i = 0; i < 16; ++i) {
-            const float l = tile_l[threadIdx.y * 16 + i];  // model.py:1
-            const float r = tile_r[i * 16 + threadIdx.x];  // model.py:1
+            const float l = tile_m[threadIdx.y * 16 + i];  // model.py:1
+            const float r = tile_n[i * 16 + threadIdx.x];  // model.py:1
             acc1 += l * r;  // model.py:1
         }
         __syncthreads();  // model.py:1

@@ -14,43 +14,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from minicc.gpu.machine import (
-    BANKS,
-    REGISTER_GRANULE,
-    REGISTER_QUARTERS,
-    REGISTERS_PER_SM,
-    SECTOR_BYTES,
-    SHARED_GRANULE_BYTES,
-    SHARED_RESERVED_BYTES,
-    WARP,
-    GPUSpec,
-)
+from minicc.gpu import machine
+from minicc.gpu.machine import BANKS, SECTOR_BYTES, WARP, GPUSpec
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many blocks of a launch an SM holds at once, and what stops it from holding one more.
-
-    by_*: the blocks that each resource alone would allow. limits: the names of the scarcest.
-    """
+    """How many blocks of a launch an SM holds at once, and how many each resource alone would allow."""
 
     blocks: int
     warps: int
     fraction: float
-    limits: tuple[str, ...]
-    by_warps: int
-    by_registers: int
-    by_shared: int
-    by_blocks: int
+    limits: dict[str, int]
+
+    @property
+    def scarcest(self) -> list[str]:
+        """What stops the SM from holding one more block."""
+        return [name for name, most in self.limits.items() if most == self.blocks]
 
     def __str__(self) -> str:
-        limits = " ".join(self.limits)
-        return f"{self.warps} warps in {self.blocks} blocks an SM, {self.fraction:.0%}, by {limits}"
-
-
-def round_up(value: int, granule: int) -> int:
-    """The next multiple of a granule."""
-    return -(-value // granule) * granule
+        text = f"{self.warps} warps in {self.blocks} blocks an SM, {self.fraction:.0%}"
+        return f"{text}, by {' '.join(self.scarcest)}"
 
 
 def occupancy(spec: GPUSpec, threads: int, registers: int, shared_bytes: int = 0) -> Occupancy:
@@ -62,20 +46,19 @@ def occupancy(spec: GPUSpec, threads: int, registers: int, shared_bytes: int = 0
     '48 warps in 6 blocks an SM, 75%, by registers'
     """
     warps = -(-threads // WARP)
-    per_warp = round_up(registers * WARP, REGISTER_GRANULE)
-    fitting_warps = REGISTERS_PER_SM // REGISTER_QUARTERS // per_warp * REGISTER_QUARTERS
-    shared = round_up(shared_bytes + SHARED_RESERVED_BYTES, SHARED_GRANULE_BYTES)
+    granules = -(-registers * WARP // machine.REGISTER_GRANULE)  # of one warp
+    quarter = machine.REGISTERS_PER_SM // machine.REGISTER_QUARTERS
+    fitting = quarter // (granules * machine.REGISTER_GRANULE) * machine.REGISTER_QUARTERS
+    shared = -(-(shared_bytes + machine.SHARED_RESERVED_BYTES) // machine.SHARED_GRANULE_BYTES)
     fits = shared_bytes <= spec.shared_kib_per_block * 1024
-    by = {
+    limits = {
         "warps": spec.warps_per_sm // warps,
-        "registers": fitting_warps // warps,
-        "shared": spec.shared_kib_per_sm * 1024 // shared if fits else 0,
+        "registers": fitting // warps,
+        "shared": spec.shared_kib_per_sm * 1024 // (shared * machine.SHARED_GRANULE_BYTES) if fits else 0,
         "blocks": spec.blocks_per_sm,
     }
-    blocks = min(by.values())
-    limits = tuple(name for name, value in by.items() if value == blocks)
-    resident = blocks * warps
-    return Occupancy(blocks, resident, resident / spec.warps_per_sm, limits, *by.values())
+    blocks = min(limits.values())
+    return Occupancy(blocks, blocks * warps, blocks * warps / spec.warps_per_sm, limits)
 
 
 def sectors_per_request(stride: int, itemsize: int = 4, misaligned: int = 0) -> int:

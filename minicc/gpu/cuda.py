@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import isinf, isnan
 
 from minicc.errors import Loc
 from minicc.gpu.ir import Barrier, Expr, For, If, Let, Load, Set, SimtKernel, Statement, Store, const
@@ -20,6 +19,8 @@ from minicc.graph.ir import DType
 
 INDENT = "    "
 C_TYPES = {"f32": "float", "i32": "int", "bool": "bool"}
+C_WORDS = {"nan": "NAN", "inf": "INFINITY", "-inf": "-INFINITY", "True": "true", "False": "false",
+           str(-(2**31)): "INT_MIN"}
 ATOM = 9
 # op -> C text and how tightly it binds; what is not here is a function call or an atom
 OPERATORS = {
@@ -65,15 +66,8 @@ def _text(expr: Expr) -> tuple[str, int]:
 
 def literal_text(value: float, dtype: DType) -> str:
     """A constant in C, to the last bit."""
-    if dtype.kind == "b":
-        return "true" if value else "false"
-    if dtype.kind == "i":
-        return "INT_MIN" if value == -(2**31) else str(int(value))
-    if isnan(value):
-        return "NAN"
-    if isinf(value):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    return str(dtype.numpy.type(value)) + "f"
+    text = str(dtype.numpy.type(value))
+    return C_WORDS.get(text) or (f"{text}f" if dtype.kind == "f" else text)
 
 
 def statement_text(statement: Statement) -> str:
@@ -105,11 +99,9 @@ def statement_text(statement: Statement) -> str:
 
 def cuda_text(kernel: SimtKernel) -> str:
     """The whole kernel as CUDA C."""
-    params = []
-    for param in kernel.params:
-        constant = "" if param.written else "const "
-        params.append(f"{constant}{C_TYPES[param.dtype.name]}* __restrict__ {param.name}")
-    launch = f"// launch: grid {kernel.grid}, block {kernel.threads}"
+    params = [f"{'' if array.written else 'const '}{C_TYPES[array.dtype.name]}* __restrict__ {array.name}"
+              for array in kernel.params]
+    launch = f"// launch: {kernel.blocks} blocks of {kernel.threads} threads"
     lines = [launch, f"__global__ void {kernel.name}({', '.join(params)}) {{"]
     lines += [f"{INDENT}__shared__ {C_TYPES[a.dtype.name]} {a.name}[{a.elements}];" for a in kernel.shared]
     lines += _lines(kernel.body, 1) + ["}"]

@@ -6,7 +6,8 @@
         Let t1 = maximum(x1, 0.0)
         Store y[n] = t1
 
-In memory: a SimtKernel holds Statements, and those hold Exprs. A register is assigned by Let, and again by
+In memory: a SimtKernel holds Statements, and those hold Exprs. The grid of thread blocks is a line, and the
+threads of a block are a rectangle. A register is assigned by Let, and again by
 Set; global and shared memory are read and written by Load and Store only, one element per thread, so that
 every access can be counted and checked. A masked-off thread's Load gives `fill`, its Store does nothing.
 Loops have fixed bounds. Invariants: a name is one register, of one dtype; barriers are reached by all
@@ -18,8 +19,9 @@ thread. Read next: lower.py makes these, cuda.py prints them, simt.py runs them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -27,21 +29,23 @@ import numpy as np
 from minicc.errors import Loc
 from minicc.graph.ir import BOOL, I32, DType
 
-WHERE = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y")
-
 
 @dataclass(frozen=True)
 class Expr:
     """An expression over registers.
 
-    op: "const", "reg", one of WHERE, an elementwise op of the graph's, compare, select, convert, and for
-    indices floordiv and mod. value: the constant, the register's name, or the direction of a compare.
+    op: "const", "reg", "blockIdx.x", "threadIdx.x", "threadIdx.y", an elementwise op of the graph's, compare,
+    select, convert, and for indices floordiv and mod. value: the constant, the register's name, or the
+    direction of a compare.
     """
 
     op: str
     args: tuple[Expr, ...] = ()
     dtype: DType = I32
     value: Any = None
+
+
+BLOCK, THREAD_X, THREAD_Y = Expr("blockIdx.x"), Expr("threadIdx.x"), Expr("threadIdx.y")
 
 
 def const(value: Any, dtype: DType = I32) -> Expr:
@@ -73,6 +77,16 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
     return Expr(op, (a, b))
 
 
+def plus(a: Expr, b: Expr) -> Expr:
+    """a + b."""
+    return binary("add", a, b)
+
+
+def times(a: Expr, b: Expr) -> Expr:
+    """a * b."""
+    return binary("multiply", a, b)
+
+
 def less(a: Expr, b: int) -> Expr:
     """a < b."""
     return Expr("compare", (a, const(b)), BOOL, "lt")
@@ -80,11 +94,8 @@ def less(a: Expr, b: int) -> Expr:
 
 def both(*conditions: Expr | None) -> Expr | None:
     """All of the conditions that there are; None if there are none."""
-    joined: Expr | None = None
-    for condition in conditions:
-        joined = condition if joined is None else joined if condition is None else Expr(
-            "and", (joined, condition), BOOL)
-    return joined
+    there = [condition for condition in conditions if condition is not None]
+    return reduce(lambda a, b: Expr("and", (a, b), BOOL), there) if there else None
 
 
 @dataclass(frozen=True)
@@ -158,52 +169,36 @@ Statement = Let | Set | Load | Store | For | If | Barrier
 
 
 @dataclass(frozen=True)
-class Param:
-    """An array in global memory. buffer: its name in the module."""
+class Array:
+    """An array in memory: in global memory, if buffer names it in the module; else in shared memory."""
 
     name: str
-    buffer: str
     dtype: DType
     elements: int
+    buffer: str = ""
     written: bool = False
 
 
 @dataclass(frozen=True)
-class Shared:
-    """An array in the shared memory of each thread block."""
-
-    name: str
-    dtype: DType
-    elements: int
-
-
-@dataclass(frozen=True)
 class SimtKernel:
-    """A grid of (x, y, z) blocks of (x, y) threads, and what each thread does."""
+    """A grid of blocks of (x, y) threads, and what each thread does."""
 
     name: str
-    params: tuple[Param, ...]
-    shared: tuple[Shared, ...]
-    grid: tuple[int, int, int]
+    params: tuple[Array, ...]
+    shared: tuple[Array, ...]
+    blocks: int
     threads: tuple[int, int]
     body: tuple[Statement, ...]
-
-    @property
-    def blocks(self) -> int:
-        """Thread blocks in the grid."""
-        x, y, z = self.grid
-        return x * y * z
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of one block."""
         return sum(array.elements * array.dtype.itemsize for array in self.shared)
 
-    def statements(self) -> Iterator[Statement]:
-        """Every statement, in the order of the text."""
-        stack = list(reversed(self.body))
-        while stack:
-            statement = stack.pop()
-            yield statement
-            if isinstance(statement, For | If):
-                stack.extend(reversed(statement.body))
+
+def walk(body: Iterable[Statement]) -> Iterator[Statement]:
+    """Every statement of a body, in the order of the text."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, For | If):
+            yield from walk(statement.body)

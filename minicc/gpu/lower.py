@@ -1,14 +1,14 @@
 """Lowering to SIMT: one thread computes one output element, and a dot shares tiles through shared memory.
 
     kernel dot_add_maximum   (m in blocks of 16, n in blocks of 16)
-        ->  m = blockIdx.y * 16 + threadIdx.y,  n = blockIdx.x * 16 + threadIdx.x
+        ->  m = blockIdx.x / 32 * 16 + threadIdx.y,  n = blockIdx.x % 32 * 16 + threadIdx.x
             for k0 in steps of 16: load a 16 x 16 tile of x and one of w; barrier; 16 multiply-adds; barrier
             if m < 128 && n < 512: y[m * 512 + n] = maximum(acc + b[n], 0)
 
 Goes in: any legal Kernel, tiled or not, and a GPUSpec. Comes out: a SimtKernel. Two of the parallel axes
 become the x and y of a thread block, the others blocks; reductions and whole axes become loops in each
-thread. A value that does not vary over a loop's axis is computed before the loop. Dots that no tile fits
-are loops as well.
+thread. Dots that no tile fits are loops as well. Invariant: a value is computed outside of every loop whose
+axis it does not vary over.
 
 It is plain on purpose: no register tiles, no reductions across threads. CUTLASS and Triton start from the
 same shared tile and add those. Read next: cuda.py to see the text, simt.py to run it.
@@ -16,91 +16,71 @@ same shared tile and add those. Read next: cuda.py to see the text, simt.py to r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 
 from minicc.errors import CompileError, Loc
-from minicc.gpu.calls import safe_name
-from minicc.gpu.ir import (
-    WHERE,
-    Barrier,
-    Expr,
-    For,
-    If,
-    Let,
-    Load,
-    Param,
-    Set,
-    Shared,
-    SimtKernel,
-    Statement,
-    Store,
-    binary,
-    both,
-    const,
-    less,
-    reg,
-)
+from minicc.gpu import ir
+from minicc.gpu.calls import Names
+from minicc.gpu.ir import Expr, binary, both, const, less, plus, reg, times
 from minicc.gpu.machine import MOST_THREADS_PER_BLOCK, WARP, GPUSpec
-from minicc.gpu.views import flat_index, padding, span
-from minicc.gpu.whole import blocks_under, reduced_axes, whole
+from minicc.gpu.views import flat_index, padding
+from minicc.gpu.whole import whole
 from minicc.graph.ir import BOOL
-from minicc.kernel.build import COMBINE, neutral_value
-from minicc.kernel.ir import Axis, AxisKind, Block, Index, Kernel, Operand
+from minicc.kernel.build import COMBINE, neutral_value, reduced_axes
+from minicc.kernel.ir import Axis, AxisKind, Block, Index, Kernel, Statement, post_order
 
 TILE = 16  # a dot's threads are TILE x TILE, and so are its tiles in shared memory
 ROW_THREADS = 256  # threads of a block along one axis
-MOST_BLOCKS_YZ = 65535  # the grid's limit along y and z
+Locs = tuple[Loc, ...]
 
 
 @dataclass
 class _Scope:
-    """Statements under construction, where each axis stands in them, and the values computed so far."""
+    """Statements under construction, and the values computed there. at: where each axis stands by now.
+
+    outer: the scope around this loop, from which it differs in where `moves` stands; None for a scope that
+    is on its own, whose loads are masked.
+    """
 
     at: dict[str, Expr]
-    values: dict[Block, Expr]
-    statements: list[Statement] = field(default_factory=list)
+    outer: _Scope | None = None
+    moves: str = ""
     mask: Expr | None = None
+    values: dict[Block, Expr] = field(default_factory=dict)
+    statements: list[ir.Statement] = field(default_factory=list)
 
-    def inner(self, at: Mapping[str, Expr] | None = None, mask: Expr | None = None) -> _Scope:
-        """A scope inside this one with its own statements; values along axes that move anew are not seen."""
-        moved = set(at or ())
-        values = {block: value for block, value in self.values.items() if not moved & set(block.axes)}
-        return _Scope({**self.at, **(at or {})}, values, mask=both(self.mask, mask))
+    def of(self, block: Block) -> _Scope:
+        """The outermost scope in which a block's value is what it is here."""
+        return self.outer.of(block) if self.outer and self.moves not in block.axes else self
 
 
 class _Lower:
-    """One kernel's lowering."""
+    """One kernel's lowering. threads: the axes along y and x of a thread block, "" for none."""
 
-    def __init__(self, kernel: Kernel, spec: GPUSpec) -> None:
-        self.kernel, self.spec = kernel, spec
+    def __init__(self, kernel: Kernel, threads: tuple[str, str]) -> None:
+        self.kernel, self.threads = kernel, threads
         self.axes = {axis.name: axis for axis in kernel.axes}
         self.sizes = {axis.name: axis.size for axis in kernel.axes}
-        self.names: set[str] = set()
         self.operands = {operand.name: operand for operand in kernel.operands}
-        self.arrays = {name: self.fresh(name) for name in self.operands}
-        self.shared: list[Shared] = []
-        self.loop_names: dict[str, str] = {}
-
-    def fresh(self, wish: str, number: int | None = None) -> str:
-        """A name for one register or array."""
-        while number is not None and f"{wish}{number}" in self.names:
-            number += 1
-        name = safe_name(wish if number is None else f"{wish}{number}", self.names)
-        self.names.add(name)
-        return name
+        self.names = Names()
+        self.arrays = {name: self.names.fresh(name) for name in self.operands}
+        self.places = {axis: self.names.fresh(axis) for axis in self.axes}
+        self.shared: list[ir.Array] = []
 
     # -- values ----------------------------------------------------------------------------------------------
 
-    def let(self, scope: _Scope, wish: str, value: Expr, locs: tuple[Loc, ...] = ()) -> Expr:
+    def let(self, scope: _Scope, wish: str, value: Expr, locs: Locs = ()) -> Expr:
         """Put a value into a new register."""
-        name = self.fresh(wish, 1)
-        scope.statements.append(Let(name, value, locs))
+        name = self.names.fresh(wish, 1)
+        scope.statements.append(ir.Let(name, value, locs))
         return reg(name, value.dtype)
 
     def value(self, scope: _Scope, block: Block) -> Expr:
-        """The expression that holds a block's value at the place of the scope, computed by now."""
+        """The expression that holds a block's value, computed by now."""
+        scope = scope.of(block)
         if block not in scope.values:
             scope.values[block] = self.compute(scope, block)
         return scope.values[block]
@@ -116,7 +96,7 @@ class _Lower:
                 index = self.index(block.attrs["index"], scope)
                 return index if index.dtype == block.dtype else Expr("convert", (index,), block.dtype)
             case "reduce" | "dot":
-                return self.loop(scope, block)
+                return self.reduce(scope, block)
         args = tuple(self.value(scope, arg) for arg in block.args)
         value = Expr(block.op, args, block.dtype, block.attrs.get("direction"))
         return self.let(scope, "t", value, block.locs)
@@ -125,107 +105,105 @@ class _Lower:
         """An affine index as an expression."""
         total = const(0)
         for name, stride in index.terms:
-            total = binary("add", total, binary("multiply", scope.at[name], const(stride)))
-        return binary("add", total, const(index.offset))
+            total = plus(total, times(scope.at[name], const(stride)))
+        return plus(total, const(index.offset))
 
     def load(self, scope: _Scope, block: Block) -> Expr:
         """Read an operand's element; outside its array, the fill."""
         operand = self.operands[block.attrs["ref"]]
-        padding(operand, self.sizes)  # an index that leaves its array needs a fill
-        inside = None
-        for index, size in zip(operand.index, operand.type.shape, strict=True):
-            low, high = span(index, self.sizes)
+        mask, shape = scope.mask, operand.type.shape
+        pads = padding(operand, self.sizes)
+        for index, size, (before, behind) in zip(operand.index, shape, pads, strict=True):
             place = self.index(index, scope)
-            if low < 0:
-                inside = both(inside, Expr("compare", (place, const(0)), BOOL, "ge"))
-            if high >= size:
-                inside = both(inside, less(place, size))
+            mask = both(mask, Expr("compare", (place, const(0)), BOOL, "ge") if before else None,
+                        less(place, size) if behind else None)
         array = self.arrays[operand.name]
-        name = self.fresh(array + "_" * array[-1].isdigit(), 1)
-        flat = self.index(flat_index(operand.index, operand.type.shape), scope)
-        fill = 0.0 if operand.fill is None else operand.fill
-        mask = both(scope.mask, inside)
-        scope.statements.append(Load(name, array, flat, block.dtype, mask, fill, block.locs))
+        name = self.names.fresh(array + "_" * array[-1].isdigit(), 1)
+        flat = self.index(flat_index(operand.index, shape), scope)
+        fill = operand.fill or 0.0
+        scope.statements.append(ir.Load(name, array, flat, block.dtype, mask, fill, block.locs))
         return reg(name, block.dtype)
 
-    def loop(self, scope: _Scope, block: Block) -> Expr:
+    # -- loops -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def loops(self, scope: _Scope, axes: Sequence[str]) -> Iterator[_Scope]:
+        """A scope inside a loop over each of the axes, the first outermost, while the block lasts."""
+        if not axes:
+            yield scope
+            return
+        axis, busy = axes[0], {place.value for place in scope.at.values()}
+        name = self.places[axis] if self.places[axis] not in busy else self.names.fresh(axis)
+        inner = _Scope({**scope.at, axis: reg(name)}, scope, axis, scope.mask)
+        with self.loops(inner, axes[1:]) as innermost:
+            yield innermost
+        scope.statements.append(ir.For(name, self.sizes[axis], 1, tuple(inner.statements)))
+
+    def reduce(self, scope: _Scope, block: Block) -> Expr:
         """A reduce, or a dot without a tile, as loops in each thread."""
         kind = block.attrs.get("kind", "sum")
-        axes = reduced_axes(block)
-        for arg in block.args:
-            self.hoist(scope, arg, axes)
         total = self.let(scope, "acc", const(neutral_value(kind, block.dtype), block.dtype), block.locs)
-        inner = scope.inner(loops := self.counters(scope, axes))
-        args = [self.value(inner, arg) for arg in block.args]
-        term = args[0] if len(args) == 1 else Expr("multiply", tuple(args), block.dtype)
-        inner.statements.append(Set(total.value, Expr(COMBINE[kind], (total, term), block.dtype), block.locs))
-        scope.statements.append(self.nest(loops, inner.statements))
+        with self.loops(scope, reduced_axes(block)) as inner:
+            args = tuple(self.value(inner, arg) for arg in block.args)
+            term = args[0] if len(args) == 1 else Expr("multiply", args, block.dtype)
+            self.accumulate(inner, total, COMBINE[kind], term, block)
         return total
 
-    def counters(self, scope: _Scope, axes: Sequence[str]) -> dict[str, Expr]:
-        """A counter for each loop, called like its axis; loops that follow one another share it."""
-        names = {axis: self.loop_names.get(axis) or self.loop_name(axis) for axis in axes}
-        busy = {place.value for place in scope.at.values()}
-        return {axis: reg(self.fresh(axis) if name in busy else name) for axis, name in names.items()}
+    def accumulate(self, scope: _Scope, total: Expr, op: str, term: Expr, block: Block) -> None:
+        """total = op(total, term)."""
+        scope.statements.append(ir.Set(total.value, Expr(op, (total, term), block.dtype), block.locs))
 
-    def loop_name(self, axis: str) -> str:
-        self.loop_names[axis] = self.fresh(axis)
-        return self.loop_names[axis]
-
-    def nest(self, loops: Mapping[str, Expr], body: Sequence[Statement]) -> Statement:
-        """Loops over whole axes, the first outermost."""
-        for axis, counter in reversed(list(loops.items())):
-            body = [For(counter.value, self.sizes[axis], 1, tuple(body))]
-        return body[0]
-
-    def hoist(self, scope: _Scope, block: Block, axes: Sequence[str]) -> None:
-        """Compute now whatever `block` needs that does not vary over the axes of a loop about to start."""
-        if not set(block.axes) & set(axes) and set(block.axes) <= set(scope.at):
-            self.value(scope, block)
-            return
-        for arg in block.args:
-            self.hoist(scope, arg, axes)
+    def store(self, scope: _Scope, statement: Statement) -> None:
+        """Write an output's element, or in loops its elements along whole axes."""
+        output, value = self.operands[statement.target], statement.value
+        whole_axes = [name for name in self.axes if name in output.axes and name not in scope.at]
+        with self.loops(scope, whole_axes) as inner:
+            result = self.value(inner, value)
+            place = self.index(flat_index(output.index, output.type.shape), inner)
+            inner.statements.append(ir.Store(self.arrays[output.name], place, result, locs=value.locs))
 
     # -- dots in tiles ---------------------------------------------------------------------------------------
 
-    def tiled_dot(self, scope: _Scope, block: Block, rows: str, columns: str) -> Expr:
+    def tiled_dot(self, scope: _Scope, block: Block) -> Expr:
         """A dot through two tiles in shared memory; every thread of the block takes part."""
+        rows, columns = self.threads
         lhs, rhs = block.args if rows in block.args[0].axes else block.args[::-1]
         *outer, inner = reduced_axes(block)
         total = self.let(scope, "acc", const(0, block.dtype), block.locs)
-        tiles = [Shared(self.fresh(f"tile_{side}"), block.dtype, TILE * TILE) for side in "lr"]
-        self.shared += tiles
-        counters = self.counters(scope, outer)
-        start = reg(self.fresh(f"{inner}0"))
-        step = scope.inner(counters)
-        tx, ty = Expr("threadIdx.x"), Expr("threadIdx.y")
-        slot = binary("add", binary("multiply", ty, const(TILE)), tx)
-        for tile, arg, lane, axis in zip(tiles, (lhs, rhs), (tx, ty), (rows, columns), strict=True):
-            k = self.let(step, inner, binary("add", start, lane))
-            mask = both(self.within(axis, scope.at[axis]), self.within(inner, k, TILE))
-            part = step.inner({inner: k}, mask)
-            value = self.value(part, arg)
-            zero_outside = arg.op == "load" and not self.operands[arg.attrs["ref"]].fill
-            if mask is not None and not zero_outside:
-                value = self.let(part, "t", Expr("select", (mask, value, const(0, block.dtype)), block.dtype))
-            step.statements += [*part.statements, Store(tile.name, slot, value, locs=block.locs)]
-        step.statements += [Barrier(block.locs), self.multiply_add(total, tiles, block), Barrier(block.locs)]
-        loop = For(start.value, self.sizes[inner], TILE, tuple(step.statements))
-        scope.statements.append(self.nest(counters, [loop]))
+        start = reg(self.names.fresh(f"{inner}0"))
+        with self.loops(scope, outer) as around:
+            step = _Scope(around.at)
+            left = self.tile(step, lhs, rows, inner, plus(start, ir.THREAD_X), block.locs)
+            right = self.tile(step, rhs, columns, inner, plus(start, ir.THREAD_Y), block.locs)
+            barrier = ir.Barrier(block.locs)
+            body = (*step.statements, barrier, self.multiply_add(total, left, right, block), barrier)
+            around.statements.append(ir.For(start.value, self.sizes[inner], TILE, body))
         return total
 
-    def multiply_add(self, total: Expr, tiles: Sequence[Shared], block: Block) -> Statement:
-        """The loop over one pair of tiles: acc += lhs[y][i] * rhs[i][x]."""
-        i = reg(self.fresh("i"))
-        left, right = (reg(self.fresh(name), block.dtype) for name in "lr")
-        row = binary("add", binary("multiply", Expr("threadIdx.y"), const(TILE)), i)
-        column = binary("add", binary("multiply", i, const(TILE)), Expr("threadIdx.x"))
-        product = Expr("multiply", (left, right), block.dtype)
-        return For(i.value, TILE, 1, (
-            Load(left.value, tiles[0].name, row, block.dtype, locs=block.locs),
-            Load(right.value, tiles[1].name, column, block.dtype, locs=block.locs),
-            Set(total.value, Expr("add", (total, product), block.dtype), block.locs),
-        ))
+    def tile(self, step: _Scope, arg: Block, axis: str, inner: str, place: Expr, locs: Locs) -> ir.Array:
+        """A tile in shared memory, to which each thread brings one element, or zero from beyond an axis."""
+        tile = ir.Array(self.names.fresh(f"tile_{axis}"), arg.dtype, TILE * TILE)
+        self.shared.append(tile)
+        k = self.let(step, inner, place)
+        mask = both(self.within(axis, step.at[axis]), self.within(inner, k, TILE))
+        part = _Scope({**step.at, inner: k}, mask=mask, statements=step.statements)
+        value = self.value(part, arg)
+        if mask and (arg.op != "load" or self.operands[arg.attrs["ref"]].fill):
+            value = self.let(part, "t", Expr("select", (mask, value, const(0, arg.dtype)), arg.dtype))
+        slot = plus(times(ir.THREAD_Y, const(TILE)), ir.THREAD_X)
+        step.statements.append(ir.Store(tile.name, slot, value, locs=locs))
+        return tile
+
+    def multiply_add(self, total: Expr, left: ir.Array, right: ir.Array, block: Block) -> ir.For:
+        """The loop over a pair of tiles: total += left[y][i] * right[i][x]."""
+        i, l, r = (self.names.fresh(wish) for wish in "ilr")
+        row = plus(times(ir.THREAD_Y, const(TILE)), reg(i))
+        column = plus(times(reg(i), const(TILE)), ir.THREAD_X)
+        product = Expr("multiply", (reg(l, left.dtype), reg(r, right.dtype)), block.dtype)
+        return ir.For(i, TILE, 1, (
+            ir.Load(l, left.name, row, left.dtype, locs=block.locs),
+            ir.Load(r, right.name, column, right.dtype, locs=block.locs),
+            ir.Set(total.value, Expr("add", (total, product), block.dtype), block.locs)))
 
     def within(self, axis: str, place: Expr, block: int = 0) -> Expr | None:
         """That a place on an axis lies within it; None where no block of it can leave the axis."""
@@ -234,68 +212,33 @@ class _Lower:
 
     # -- the whole kernel ------------------------------------------------------------------------------------
 
-    def run(self, threads: tuple[str, str], dots: Sequence[Block]) -> SimtKernel:
-        """Lower the kernel with these axes along y and x of the thread block ("" for none)."""
-        scope, grid = self.places(threads)
-        for dot in dots:
-            scope.values[dot] = self.tiled_dot(scope, dot, *threads)
-        inside = both(*(self.within(axis, scope.at[axis]) for axis in threads if axis))
-        body = scope.inner()
-        for statement in self.kernel.body:
-            self.store(body, self.operands[statement.target], statement.value)
-        guarded = [If(inside, tuple(body.statements))] if inside is not None else body.statements
-        y, x = (self.axes[axis].block if axis else 1 for axis in threads)
-        outputs = {operand.name for operand in self.kernel.outputs}
+    def run(self, dots: Sequence[Block]) -> ir.SimtKernel:
+        """Lower the kernel, these of its dots in tiles."""
+        kernel, top = self.kernel, _Scope({})
+        parallel = [axis for axis in kernel.axes if axis.kind is AxisKind.PARALLEL]
+        lanes = dict(zip(self.threads, (ir.THREAD_Y, ir.THREAD_X), strict=True))
+        rest = ir.BLOCK
+        for axis in reversed(parallel):  # the blocks of the last axis are neighbours
+            block = rest if axis is parallel[0] else binary("mod", rest, const(axis.steps))
+            rest = binary("floordiv", rest, const(axis.steps))
+            place = plus(times(block, const(axis.block)), lanes.get(axis.name, const(0)))
+            top.at[axis.name] = reg(self.places[axis.name])
+            top.statements.append(ir.Let(self.places[axis.name], place))
+        body = _Scope(top.at, values={dot: self.tiled_dot(top, dot) for dot in dots})
+        for statement in kernel.body:
+            self.store(body, statement)
+        inside = both(*(self.within(axis, top.at[axis]) for axis in self.threads if axis))
+        guarded = [ir.If(inside, tuple(body.statements))] if inside else body.statements
         params = tuple(
-            Param(self.arrays[o.name], o.buffer, o.type.dtype, o.type.elements, o.name in outputs)
-            for o in self.kernel.operands
-        )
-        statements = (*scope.statements, *guarded)
-        return SimtKernel(safe_name(self.kernel.name), params, tuple(self.shared), grid, (x, y), statements)
-
-    def places(self, threads: tuple[str, str]) -> tuple[_Scope, tuple[int, int, int]]:
-        """Where each parallel axis stands in a thread, and the grid of blocks."""
-        scope = _Scope({}, {})
-        parallel = [axis for axis in self.kernel.axes if axis.kind is AxisKind.PARALLEL]
-        others = [axis for axis in parallel if axis.name not in threads]
-        y, x = (self.axes[name].steps if name else 1 for name in threads)
-        grid = (x, y, prod(axis.size for axis in others))
-        block_of = [Expr(name) for name in WHERE[:3]]
-        if max(grid[1:]) > MOST_BLOCKS_YZ:  # too many for y and z, so all go along x
-            flat = block_of[0]
-            block_of = [binary("mod", flat, const(x)),
-                        binary("mod", binary("floordiv", flat, const(x)), const(y)),
-                        binary("floordiv", flat, const(x * y))]
-            grid = (prod(grid), 1, 1)
-        rest = block_of[2]
-        for axis in reversed(others):
-            place = rest if axis is others[0] else binary("mod", rest, const(axis.size))
-            scope.at[axis.name] = self.let_axis(scope, axis, place)
-            rest = binary("floordiv", rest, const(axis.size))
-        for name, block, thread in zip(threads, (block_of[1], block_of[0]), WHERE[:2:-1], strict=True):
-            if name:
-                start = binary("multiply", block, const(self.axes[name].block))
-                scope.at[name] = self.let_axis(scope, self.axes[name], binary("add", start, Expr(thread)))
-        return scope, grid
-
-    def let_axis(self, scope: _Scope, axis: Axis, place: Expr) -> Expr:
-        name = self.fresh(axis.name)
-        scope.statements.append(Let(name, place))
-        return reg(name)
-
-    def store(self, scope: _Scope, output: Operand, block: Block) -> None:
-        """Write an output's element, or in loops its elements along whole axes."""
-        names = [name for name in self.axes if name in output.axes and name not in scope.at]
-        self.hoist(scope, block, names)
-        inner = scope.inner(loops := self.counters(scope, names))
-        index = flat_index(output.index, output.type.shape)
-        value = self.value(inner, block)
-        place = self.index(index, inner)
-        inner.statements.append(Store(self.arrays[output.name], place, value, locs=block.locs))
-        scope.statements += [self.nest(loops, inner.statements)] if loops else inner.statements
+            ir.Array(self.arrays[op.name], op.type.dtype, op.type.elements, op.buffer, op in kernel.outputs)
+            for op in kernel.operands)
+        y, x = (self.axes[axis].block if axis else 1 for axis in self.threads)
+        blocks = prod(axis.steps for axis in parallel)
+        return ir.SimtKernel(Names().fresh(kernel.name), params, tuple(self.shared), blocks, (x, y),
+                             (*top.statements, *guarded))
 
 
-def lower(kernel: Kernel, spec: GPUSpec) -> SimtKernel:
+def lower(kernel: Kernel, spec: GPUSpec) -> ir.SimtKernel:
     """The SIMT kernel of a kernel.
 
     Raises: CompileError if its tiles do not fit the shared memory of a block; OutOfRangeError if an operand
@@ -303,17 +246,15 @@ def lower(kernel: Kernel, spec: GPUSpec) -> SimtKernel:
     """
     kernel = whole(kernel)
     parallel = [axis for axis in kernel.axes if axis.kind is AxisKind.PARALLEL]
-    dots = [block for block in kernel.blocks() if block.op == "dot"]
-    pair = next((pair for dot in dots if (pair := tile_axes(dot, parallel))), None)
-    tiled = [dot for dot in dots if pair and tile_axes(dot, parallel) == pair]
+    pairs = {block: tile_axes(block, parallel) for block in kernel.blocks() if block.op == "dot"}
+    pair = next(filter(None, pairs.values()), None)
     threads = pair or thread_axes(parallel)
-    blocks = [kernel.axis(name).block if name else 1 for name in threads]
-    if pair:
-        blocks = [TILE, TILE]
-    elif not WARP <= prod(blocks) <= MOST_THREADS_PER_BLOCK:
-        blocks = [TILE, TILE] if threads[0] else [1, ROW_THREADS]
-    sizes = {name: block for name, block in zip(threads, blocks, strict=True) if name}
-    simt = _Lower(kernel.tiled(sizes), spec).run(threads, tiled)
+    own = [kernel.axis(name).block if name else 1 for name in threads]
+    plain = [TILE, TILE] if threads[0] else [1, ROW_THREADS]
+    blocks = own if not pair and WARP <= prod(own) <= MOST_THREADS_PER_BLOCK else plain
+    sizes = {axis.name: 1 for axis in parallel} | dict(zip(threads, blocks, strict=True))
+    dots = [dot for dot, axes in pairs.items() if pair and axes == pair]
+    simt = _Lower(kernel.tiled(sizes), threads).run(dots)
     if simt.shared_bytes > spec.shared_kib_per_block * 1024:
         raise CompileError(f"lower {kernel.name}", "its tiles do not fit the shared memory of a thread block",
                            got=f"{simt.shared_bytes} bytes", need=f"at most {spec.shared_kib_per_block} KiB",
@@ -330,13 +271,12 @@ def thread_axes(parallel: Sequence[Axis]) -> tuple[str, str]:
 
 def tile_axes(dot: Block, parallel: Sequence[Axis]) -> tuple[str, str] | None:
     """The axes of a dot's rows and columns, in the kernel's order, if shared tiles fit it; else None."""
-    if any(map(reduced_axes, blocks_under(dot.args))) or not reduced_axes(dot):
-        return None
     names = [axis.name for axis in parallel]
     lhs, rhs = (set(arg.axes) for arg in dot.args)
     contract = set(reduced_axes(dot))
     rows, columns = ([name for name in names if name in only] for only in (lhs - rhs, rhs - lhs))
-    if not rows or not columns or not contract <= lhs & rhs or not (lhs | rhs) - contract <= set(names):
+    nested = any(reduced_axes(block) for arg in dot.args for block in post_order(arg))
+    if nested or not contract or not rows or not columns or not set(dot.axes) <= set(names):
         return None
     y, x = sorted((rows[-1], columns[-1]), key=names.index)
     return y, x

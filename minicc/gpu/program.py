@@ -21,37 +21,41 @@ from minicc.gpu.lower import lower
 from minicc.gpu.machine import GPUSpec
 from minicc.gpu.simt import run_lane
 from minicc.gpu.traffic import LaneReport
-from minicc.gpu.vector import VectorKernel, vector_kernel
+from minicc.gpu.vector import vector_kernel
 from minicc.kernel.ir import Module
 from minicc.trace import Step
 
+Buffers = MutableMapping[str, np.ndarray]
 
-@dataclass(frozen=True)
+
+@dataclass
 class GPUProgram:
-    """A module's kernels for a GPU."""
+    """A module's kernels for a GPU. vector: as numpy functions."""
 
     module: Module
     spec: GPUSpec
-    vector: tuple[VectorKernel, ...]
+
+    def __post_init__(self) -> None:
+        self.vector = tuple(map(vector_kernel, self.module.kernels))
 
     @cached_property
     def simt(self) -> tuple[SimtKernel, ...]:
-        """The SIMT kernels; lowered when first asked for, since vector mode does not need them."""
+        """The kernels as SIMT code; lowered when first asked for, since vector mode does not need it."""
         return tuple(lower(kernel, self.spec) for kernel in self.module.kernels)
 
-    def run(self, buffers: MutableMapping[str, np.ndarray]) -> None:
+    def run(self, buffers: Buffers) -> None:
         """Run every kernel in vector mode. buffers: the inputs by name; temporaries and outputs are added."""
         self._allocate(buffers)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # 1 / 0 is inf, as it is on the machine
             for kernel in self.vector:
                 kernel.function(buffers)
 
-    def run_lane(self, buffers: MutableMapping[str, np.ndarray]) -> list[LaneReport]:
+    def run_lane(self, buffers: Buffers) -> list[LaneReport]:
         """Run every kernel thread by thread. Raises: MachineFault for a race or an uninitialised read."""
         self._allocate(buffers)
         return [run_lane(kernel, buffers, self.spec) for kernel in self.simt]
 
-    def _allocate(self, buffers: MutableMapping[str, np.ndarray]) -> None:
+    def _allocate(self, buffers: Buffers) -> None:
         for kernel in self.module.kernels:
             for operand in kernel.outputs:
                 buffers[operand.buffer] = np.empty(operand.type.shape, operand.type.dtype.numpy)
@@ -59,12 +63,12 @@ class GPUProgram:
     @property
     def source(self) -> str:
         """The numpy source of vector mode."""
-        return "\n\n".join(vector_kernel(kernel).source for kernel in self.module.kernels)
+        return "\n\n".join(kernel.source for kernel in self.vector)
 
     def __str__(self) -> str:
-        return "\n".join(cuda_text(kernel) for kernel in self.simt)
+        return "\n".join(map(cuda_text, self.simt))
 
 
 def lower_gpu(module: Module, spec: GPUSpec, *, log: list[Step] | None = None) -> GPUProgram:
     """The kernels of a module as a program for a GPU."""
-    return GPUProgram(module, spec, tuple(map(vector_kernel, module.kernels)))
+    return GPUProgram(module, spec)

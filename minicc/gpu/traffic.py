@@ -11,6 +11,7 @@ for every access.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,8 +52,8 @@ class LaneReport:
     blocks: int
     threads: int
     occupancy: Occupancy
-    loads: dict[str, Access] = field(default_factory=dict)
-    stores: dict[str, Access] = field(default_factory=dict)
+    loads: dict[str, Access] = field(default_factory=lambda: defaultdict(Access))
+    stores: dict[str, Access] = field(default_factory=lambda: defaultdict(Access))
     shared: Access = field(default_factory=Access)
     branches: int = 0
     divergent: int = 0
@@ -84,23 +85,21 @@ class LaneReport:
         return "\n".join(rows)
 
 
-def by_warps(index: np.ndarray, active: np.ndarray | None) -> np.ndarray:
+def by_warps(index: np.ndarray, active: np.ndarray) -> np.ndarray:
     """(blocks, threads) -> (warps, 32), with IDLE where a lane is masked off or there is no thread."""
-    if active is not None:
-        index = np.where(active, index, IDLE)
-    spare = -index.shape[1] % WARP
+    lanes = np.where(active, index, np.int64(IDLE))
+    spare = -lanes.shape[1] % WARP
     if spare:
-        index = np.pad(index, ((0, 0), (0, spare)), constant_values=IDLE)
-    return index.reshape(-1, WARP)
+        lanes = np.pad(lanes, ((0, 0), (0, spare)), constant_values=IDLE)
+    return lanes.reshape(-1, WARP)
 
 
-def distinct(values: np.ndarray) -> np.ndarray:
-    """How many different values, IDLE aside, each row has. Shapes: (warps, 32) -> (warps,)."""
-    steps = np.diff(values, axis=1)
-    if values.size and steps.min() < 0:  # most requests are in order already
-        values = np.sort(values, axis=1)
-        steps = np.diff(values, axis=1)
-    return 1 + np.count_nonzero(steps, axis=1) - (values[:, 0] == IDLE)
+def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each row in order, and where in it a value stands for the first time, IDLE aside."""
+    ordered = np.sort(values, axis=1)
+    first = ordered != IDLE
+    first[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
+    return ordered, first
 
 
 def count_sectors(warps: np.ndarray, itemsize: int) -> tuple[int, int]:
@@ -108,8 +107,8 @@ def count_sectors(warps: np.ndarray, itemsize: int) -> tuple[int, int]:
 
     Shapes: warps[w, 32], element indices. An item never straddles two sectors.
     """
-    sectors = np.where(warps == IDLE, IDLE, warps * itemsize // SECTOR_BYTES)
-    return int(np.count_nonzero(warps.max(axis=1) != IDLE)), int(distinct(sectors).sum())
+    sectors, first = distinct(warps // (SECTOR_BYTES // itemsize))  # which leaves IDLE as it is
+    return int(np.count_nonzero(sectors[:, -1] != IDLE)), int(np.count_nonzero(first))
 
 
 def count_wavefronts(warps: np.ndarray) -> tuple[int, int]:
@@ -117,10 +116,7 @@ def count_wavefronts(warps: np.ndarray) -> tuple[int, int]:
 
     A wavefront serves one word of each bank, to any number of lanes. Shapes: warps[w, 32], word indices.
     """
-    ordered = np.sort(warps, axis=1)
-    first = np.ones_like(ordered, bool)
-    first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    rows, lanes = np.nonzero(first & (ordered != IDLE))
-    slots = rows * BANKS + ordered[rows, lanes] % BANKS
-    words = np.bincount(slots, minlength=len(warps) * BANKS).reshape(-1, BANKS)
-    return int(np.count_nonzero(words.any(axis=1))), int(words.max(axis=1).sum())
+    words, first = distinct(warps)
+    banks = words % BANKS + np.arange(len(warps)).reshape(-1, 1) * BANKS
+    ways = np.bincount(banks[first], minlength=len(warps) * BANKS).reshape(-1, BANKS).max(axis=1)
+    return int(np.count_nonzero(ways)), int(ways.sum())

@@ -1,55 +1,233 @@
 """Vector mode: a kernel as one Python function of numpy calls, which is the fast way to run it on this CPU.
 
-    kernel dot_add_maximum                              def dot_add_maximum(buffers):
-      always: y = maximum(add(dot(x, w, k), b), 0.0)        x = buffers['x'].reshape(128, 784)
-                                                    ->      ...
-                                                            matmul(x, w, out=y)
-                                                            add(y, b, out=y)
-                                                            maximum(y, 0.0, out=y)
+    x: f32[1000,64] at (m, k), m in chunks of 250     ->     x = buffers['x'].reshape((1000, 64))
+    always: y = exp(subtract(x, b))                          for m0 in range(0, 1000, 250):
+                                                                 m1 = min(m0 + 250, 1000)
+                                                                 x_block = x[m0:m1]
+                                                                 subtract(x_block, b, out=y_block)
+                                                                 exp(y_block, out=y_block)
 
-Goes in: any legal Kernel. Comes out: a VectorKernel, whose source is there to be read, and whose `run`
-fills the outputs among the buffers it is given. Its tiles are its own choice (chunks.py). Invariants:
-- The text is made from the kernel's structure only; names are made safe, and no text of a user's is ever
-  compiled.
-- A value is a numpy array with one dimension per axis it varies over, in the kernel's order.
-- Nothing is copied that a view can express (views.py); every op writes into its output, or into an array it
-  may reuse.
+Goes in: any legal Kernel. Comes out: a VectorKernel, whose source is there to be read, and whose `run` fills
+the outputs among the buffers it is given. Its tiles are its own choice (chunks.py). Two ideas:
+- An op writes into the array of an argument that dies in it, else into the output (if nothing else is kept
+  there), else into an array that nobody needs any more. So chains run in place.
+- A dot becomes one np.matmul, batched where both operands have an axis; odd ones go to np.einsum.
+Invariants: the text is made from the kernel's structure only, names are made safe, and no text of a user's is
+ever compiled; an array has one dimension per axis it varies over; nothing is copied that a view can express.
 
-numexpr and XLA's CPU backend do the same with compiled loops; numpy's calls are loops that someone compiled
-already. Read next: emit.py, which writes the function's lines.
+XLA calls the first idea buffer reuse; functional compilers, destination-passing style. numexpr and XLA's CPU
+backend do the rest with compiled loops; numpy's calls are loops that someone compiled already. Read next:
+calls.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
 
-from minicc.gpu.calls import CALLS, safe_name
+from minicc.gpu.calls import CALLS, Names, python_name
 from minicc.gpu.chunks import chunked
-from minicc.gpu.emit import emit_source
-from minicc.kernel.ir import Kernel
+from minicc.gpu.views import flat_index, padding
+from minicc.kernel.ir import Block, Guard, Kernel, Operand, Statement, post_order
 
-Buffers = Mapping[str, np.ndarray]
+INDENT = "    "
+LEAVES = ("load", "constant")
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    """A value in the text. unit: the axis along which neighbours lie side by side in memory."""
+
+    text: str
+    axes: tuple[str, ...]
+    dtype: str
+    unit: str = ""
+
+
+class _Writer:
+    """The function under construction: its lines, and which array holds what."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.names = kernel, Names()
+        self.sizes = {axis.name: axis.size for axis in kernel.axes}
+        self.blocks = {axis.name: axis.block for axis in kernel.axes}
+        self.loop = next((axis.name for axis in kernel.axes if axis.block < axis.size), "")
+        self.low, self.high = (self.names.fresh(self.loop, number) for number in (0, 1))
+        self.head: list[str] = []
+        self.cuts: list[str] = []  # lines that take the step's part of an array
+        self.body: list[str] = []
+        self.temporaries: list[Array] = []
+        self.outputs = {operand.name for operand in kernel.outputs}
+        self.arrays = {operand.name: self.open(operand) for operand in kernel.operands}
+        self.arrays |= {s.name: self.make(s.name, s.axes, s.dtype) for s in kernel.scratch}
+
+    # -- arrays ----------------------------------------------------------------------------------------------
+
+    def open(self, operand: Operand) -> Array:
+        """The lines that make a view of an operand's array, padded if it reads outside."""
+        name, shape, index = self.names.fresh(operand.name), operand.type.shape, operand.index
+        self.head.append(f"{name} = buffers[{operand.buffer!r}].reshape({shape})")
+        pads = padding(operand, self.sizes)
+        if any(map(any, pads)) and 0 not in self.sizes.values():
+            self.head.append(f"{name} = padded({name}, {pads}, {operand.fill})")
+            shape = tuple(low + size + high for (low, high), size in zip(pads, shape, strict=True))
+            index = tuple(part.scaled(1, low) for part, (low, _) in zip(index, pads, strict=True))
+        flat = flat_index(index, shape)
+        strides = dict(flat.terms)
+        axes = flat.axes
+        sizes, steps = tuple(self.sizes[axis] for axis in axes), tuple(strides.values())
+        if tuple(map(str, index)) != axes or sizes != shape:
+            self.head.append(f"{name} = strided({name}, {flat.offset}, {sizes}, {steps})")
+        unit = next((axis for axis in axes if strides[axis] == 1), "")
+        text = self.part(name, axes, f"{self.low}:{self.high}")
+        return Array(text, axes, str(operand.type.dtype), unit)
+
+    def make(self, wish: str, axes: tuple[str, ...], dtype: object, number: int | None = None) -> Array:
+        """A new array of one step's size."""
+        name, shape = self.names.fresh(wish, number), tuple(self.blocks[axis] for axis in axes)
+        self.head.append(f"{name} = empty({shape}, {dtype})")
+        text = self.part(name, axes, f":{self.high} - {self.low}")
+        return Array(text, axes, str(dtype), axes[-1] if axes else "")
+
+    def part(self, name: str, axes: tuple[str, ...], cut: str) -> str:
+        """The part of an array that a step of the loop works on."""
+        if self.loop not in axes:
+            return name
+        part = self.names.fresh(f"{name}_block")
+        self.cuts.append(f"{part} = {name}[{':, ' * axes.index(self.loop)}{cut}]")
+        return part
+
+    # -- statements ------------------------------------------------------------------------------------------
+
+    def lines(self, statement: Statement) -> Iterator[str]:
+        """The lines of one statement, an op each, with the user's line it comes from."""
+        root, target = statement.value, self.arrays[statement.target]
+        values: dict[Block, Array] = {}
+        uses = Counter(arg for block in post_order(root) for arg in block.args)
+        spare = [*self.temporaries, target] if statement.target in self.outputs else [*self.temporaries]
+        for block in post_order(root):
+            where = f"  # {block.locs[0]}" if block.locs else ""
+            if block.op == "load":
+                values[block] = self.arrays[block.attrs["ref"]]
+            elif block.op == "constant":
+                values[block] = Array(str(block.attrs["value"]), (), str(block.dtype))
+            else:
+                args = [values[arg] for arg in block.args]
+                uses.subtract(block.args)
+                dead = [values[arg] for arg in {*block.args} if not uses[arg] and arg.op not in LEAVES]
+                in_place = block.op not in ("dot", "reduce")
+                free = [target] if block is root and (in_place or target not in args) else []
+                values[block] = self.place(block, free + dead + spare if in_place else free + spare)
+                spare = [array for array in dead + spare if array is not values[block]]
+                yield self.call(block, args, values[block]) + where
+        if values[root] is not target:
+            yield f"copy({expanded(values[root], target.axes)}, out={target.text})" + where
+
+    def place(self, block: Block, free: Sequence[Array]) -> Array:
+        """The first of the free arrays that has the shape of a value, or a new one."""
+        for array in free:
+            if (array.axes, array.dtype) == (block.axes, str(block.dtype)):
+                return array
+        self.temporaries.append(self.make("t", block.axes, block.dtype, 1))
+        return self.temporaries[-1]
+
+    def call(self, block: Block, args: Sequence[Array], out: Array) -> str:
+        """The call that computes one op."""
+        texts = [expanded(array, block.axes) for array in args]
+        match block.op:
+            case "dot":
+                return self.dot(block, args, out)
+            case "reduce":
+                name = f"reduce_{block.attrs['kind']}"
+                axes = block.args[0].axes
+                dims = tuple(axes.index(axis) for axis in block.attrs["axes"])
+                texts = [expanded(args[0], axes), f"axis={dims[0] if len(dims) == 1 else dims}"]
+            case "iota":
+                name, index = "iota", block.attrs["index"]
+                strides = dict(index.terms)
+                walk = f" + {strides[self.loop]} * {self.low}" if self.loop in strides else ""
+                texts = [f"{index.offset}{walk}", str(tuple(strides[axis] for axis in out.axes))]
+            case "convert":
+                name = "copy"
+            case "compare":
+                name = block.attrs["direction"]
+            case op:
+                name = python_name(op)
+        return f"{name}({', '.join([*texts, f'out={out.text}'])})"
+
+    def dot(self, block: Block, args: Sequence[Array], out: Array) -> str:
+        """One matmul: rows are the axes of the left only, columns of the right only, batch those of both."""
+        (left, right), contract = args, block.attrs["contract"]
+        if not contract:
+            return f"multiply({expanded(left, block.axes)}, {expanded(right, block.axes)}, out={out.text})"
+        batch = tuple(axis for axis in block.axes if axis in left.axes and axis in right.axes)
+        rows, columns = (tuple(axis for axis in array.axes if axis not in (*batch, *contract))
+                         for array in (left, right))
+        if len(contract) == 1 and max(len(rows), len(columns)) <= 1 and (rows and columns or not batch):
+            lhs, rhs = matrix(left, (*batch, *rows, *contract)), matrix(right, (*batch, *contract, *columns))
+            return f"matmul({lhs}, {rhs}, out={permuted(out.text, out.axes, (*batch, *rows, *columns))})"
+        letters = dict(zip(self.sizes, ascii_letters, strict=False))
+        lhs, rhs, made = ("".join(letters[axis] for axis in array.axes) for array in (left, right, out))
+        return f"einsum('{lhs},{rhs}->{made}', {left.text}, {right.text}, out={out.text}, optimize=True)"
+
+
+def permuted(text: str, have: Sequence[str], want: Sequence[str]) -> str:
+    """The text of an array with its dimensions in another order."""
+    order = ", ".join(str(have.index(axis)) for axis in want)
+    return text if tuple(have) == tuple(want) else f"{text}.transpose({order})"
+
+
+def matrix(array: Array, axes: tuple[str, ...]) -> str:
+    """The array as a matrix, or a batch of them, that BLAS can read: one of the two dimensions is dense."""
+    text = permuted(array.text, array.axes, axes)
+    return text if array.unit in axes[-2:] else f"contiguous({text})"
+
+
+def expanded(array: Array, axes: Sequence[str]) -> str:
+    """The array's text, so that it broadcasts against values over `axes`."""
+    text = permuted(array.text, array.axes, [axis for axis in axes if axis in array.axes])
+    dims = ["None" if axis not in array.axes else ":" for axis in axes]
+    while dims and dims[0] == "None":  # leading dimensions need none
+        dims.pop(0)
+    return f"{text}[{', '.join(dims)}]" if "None" in dims else text
+
+
+def emit_source(kernel: Kernel) -> str:
+    """The text of a function of one dict of buffers, which runs the kernel in steps of its blocks."""
+    writer = _Writer(kernel)
+    parts = {guard: [line for s in kernel.body if s.guard is guard for line in writer.lines(s)]
+             for guard in Guard}
+    always, low, high = parts[Guard.ALWAYS], writer.low, writer.high
+    if writer.loop:
+        axis = kernel.axis(writer.loop)
+        step = [f"{high} = min({low} + {axis.block}, {axis.size})", *writer.cuts, *always]
+        always = [f"for {low} in range(0, {axis.size}, {axis.block}):", *(INDENT + line for line in step)]
+    head = [*(f"# {axis}" for axis in kernel.axes), *writer.head]
+    lines = head + parts[Guard.FIRST] + always + parts[Guard.LAST]
+    return "\n".join([f"def {function_name(kernel)}(buffers):", *(INDENT + line for line in lines)]) + "\n"
+
+
+def function_name(kernel: Kernel) -> str:
+    """What the generated function is called."""
+    return Names().fresh(kernel.name)
 
 
 @dataclass(frozen=True)
 class VectorKernel:
     """A compiled kernel. function: the bare function, for callers that have silenced numpy's warnings."""
 
-    name: str
     source: str
-    function: Callable[[Buffers], None]
+    function: Callable[[Mapping[str, np.ndarray]], None]
 
-    def run(self, buffers: Buffers) -> None:
+    def run(self, buffers: Mapping[str, np.ndarray]) -> None:
         """Compute the outputs in place. buffers: contiguous arrays by name, inputs and outputs."""
         with np.errstate(all="ignore"):  # 1 / 0 is inf, as it is on the machine
             self.function(buffers)
-
-    def __str__(self) -> str:
-        return self.source
 
 
 def vector_kernel(kernel: Kernel, chunk_elements: int = 0) -> VectorKernel:
@@ -60,4 +238,4 @@ def vector_kernel(kernel: Kernel, chunk_elements: int = 0) -> VectorKernel:
     source = emit_source(chunked(kernel, chunk_elements))
     namespace: dict[str, Any] = dict(CALLS)
     exec(compile(source, f"<vector {kernel.name}>", "exec"), namespace)
-    return VectorKernel(kernel.name, source, namespace[safe_name(kernel.name)])
+    return VectorKernel(source, namespace[function_name(kernel)])

@@ -14,85 +14,47 @@ A Triton kernel is born in this form, with the loop written by hand. Read next: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
+from minicc.kernel.build import COMBINE, neutral_value
+from minicc.kernel.ir import AxisKind, Block, Guard, Kernel, Statement, post_order
 
-from minicc.graph.elementwise import REDUCE
-from minicc.kernel.ir import AxisKind, Block, Guard, Kernel, Statement
-
-Blocks = dict[str, Block]
-# op -> the constant that leaves the other operand as it is
-NEUTRAL = {ufunc.__name__: neutral for ufunc, neutral in REDUCE.values()}
+KINDS = {op: kind for kind, op in COMBINE.items()}
 
 
 def whole(kernel: Kernel) -> Kernel:
     """The same kernel with every sequential axis in one step and no scratch."""
-    sequential = {axis.name for axis in kernel.sequential}
-    axes = tuple(
-        replace(axis, kind=AxisKind.WHOLE, block=axis.size) if axis.name in sequential else axis
-        for axis in kernel.axes
-    )
-    names, scratch = tuple(axis.name for axis in axes), {scratch.name for scratch in kernel.scratch}
+    scratch = {scratch.name for scratch in kernel.scratch}
     held: dict[str, Block] = {}  # what each accumulator holds by now
-    known: dict[Block, Block] = {}
     body = []
     for statement in kernel.body:
-        value = _resolve(statement.value, held, known, names)
+        value = _inlined(statement.value, held)
         if statement.target in scratch:
             held[statement.target] = value
-            known.clear()  # what read the accumulator before must not be taken for what reads it now
         else:
             body.append(Statement(Guard.ALWAYS, statement.target, value))
-    return replace(kernel, axes=axes, scratch=(), body=tuple(body))
+    sequential = kernel.sequential
+    axes = (replace(axis, kind=AxisKind.WHOLE, block=axis.size) if axis in sequential else axis
+            for axis in kernel.axes)
+    return replace(kernel, axes=tuple(axes), scratch=(), body=tuple(body))
 
 
-def _resolve(block: Block, held: Blocks, known: dict[Block, Block], names: tuple[str, ...]) -> Block:
-    if block.op == "load":
-        return held.get(block.attrs["ref"], block)
-    if block not in known:
-        args = tuple(_resolve(arg, held, known, names) for arg in block.args)
-        same = all(new is old for new, old in zip(args, block.args, strict=True))
-        known[block] = block if same else _rebuild(block, args, names)
-    return known[block]
+def _inlined(root: Block, held: Mapping[str, Block]) -> Block:
+    """The value with what accumulators hold in place of their loads; what does not change stays shared."""
+    new: dict[Block, Block] = {}
+    for block in post_order(root):
+        args = tuple(new[arg] for arg in block.args)
+        if block.op == "load":
+            new[block] = held.get(block.attrs["ref"], block)
+        else:
+            new[block] = block if args == block.args else _combined(replace(block, args=args))
+    return new[root]
 
 
-def _rebuild(block: Block, args: tuple[Block, ...], names: tuple[str, ...]) -> Block:
-    """The block on new arguments; combining with a neutral constant is left out, as in `0.0 + x`."""
-    if block.op in NEUTRAL:
-        for constant, other in (args, args[::-1]):
-            if _is_constant(constant, NEUTRAL[block.op]) and other.axes == block.axes:
-                return other
-    return replace(block, args=args, axes=axes_of(block, args, names))
-
-
-def _is_constant(block: Block, value: float) -> bool:
-    if block.op != "constant":
-        return False
-    if block.dtype.kind == "i" and np.isinf(value):
-        limits = np.iinfo(block.dtype.numpy)
-        value = limits.min if value < 0 else limits.max
-    return bool(block.attrs["value"] == value)
-
-
-def axes_of(block: Block, args: Iterable[Block], names: tuple[str, ...]) -> tuple[str, ...]:
-    """The axes a block varies over, as its arguments do, in the order of `names`."""
-    gone = reduced_axes(block)
-    varied = {name for arg in args for name in arg.axes} - set(gone)
-    return tuple(name for name in names if name in varied)
-
-
-def blocks_under(roots: Iterable[Block]) -> tuple[Block, ...]:
-    """Every block that these need, themselves too, arguments before users."""
-    return Kernel("", (), (), (), (), tuple(Statement(Guard.ALWAYS, "", root) for root in roots)).blocks()
-
-
-def reduced_axes(block: Block) -> tuple[str, ...]:
-    """The axes that a dot or a reduce sums away; none for any other op."""
-    match block.op:
-        case "dot":
-            return block.attrs["contract"]
-        case "reduce":
-            return block.attrs["axes"]
-    return ()
+def _combined(block: Block) -> Block:
+    """The block, or its second argument if the first one leaves that as it is: 0.0 + x is x."""
+    kind, start = KINDS.get(block.op), block.args[0]
+    if kind and start.op == "constant" and start.attrs["value"] == neutral_value(kind, block.dtype):
+        return block.args[1]
+    return block
