@@ -7,7 +7,7 @@ Goes in: an op name, the operands' types, its attributes. Comes out: the result 
 the op, what it got, what it needs and the user's lines. `build` adds the node that goes with them, and is
 how every stage makes nodes. Invariants:
 - A node that exists is well typed; the stages below check nothing again.
-- Attributes are stored in one normal form, that of attributes.py, which also counts them.
+- Attributes are stored in one normal form, that of attributes.py.
 - Sizes of zero are legal everywhere, but a maximum over nothing is not.
 - An elementwise operand of rank 0 stands for an array of that value; no other broadcasting is implied.
 

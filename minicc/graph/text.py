@@ -1,7 +1,6 @@
 """Read a graph back from its text: tokens by one regular expression, then one method per line of the grammar.
 
-    graph f(x: f32[4]) {                    # Goes in: text, such as str(graph) gives, or such as a person
-    writes.
+    graph f(x: f32[4]) {                    # Goes in: text, such as str(graph) gives, or a person writes.
       %0 = multiply(x, 2.0) : f32[4]        // Comes out: a Graph, typed and checked line by line.
       return %0
     }
@@ -9,10 +8,10 @@
     graph     = "graph" NAME "(" [NAME ":" type {"," NAME ":" type}] ")" "{" {statement} return "}"
     statement = VALUE "=" NAME "(" [operand {"," operand}] ")" {NAME "=" attribute} ":" type [LOC]
     return    = "return" operand {"," operand}
-    operand   = NAME | VALUE | NUMBER                       a number is a scalar constant: 1.0 f32, 1 i32,
-    true bool attribute = NAME | NUMBER | list ["x" list]
-    list      = "[" [item {"," item}] "]"                   item = NUMBER | list
-    type      = NAME "[" [NUMBER {"," NUMBER}] "]"
+    operand   = NAME | VALUE | NUMBER             a number is a scalar constant: 1.0 f32, 1 i32, true bool
+    attribute = NAME | item ["x" item]
+    item      = NUMBER | "[" [item {"," item}] "]"
+    type      = NAME item
 
 Invariants: str(parse_graph(str(g))) == str(g), with equal structure and lines; text is never evaluated as
 Python; every mistake is an error with its line and column. MLIR's parser is this plus dialects and forward
@@ -23,29 +22,33 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from minicc.errors import CompileError, Loc
 from minicc.graph.attributes import nearest
-from minicc.graph.infer import build, infer
+from minicc.graph.infer import constant, typed
 from minicc.graph.ir import BOOL, DTYPES, F32, I32, Builder, DType, Graph, Type, Value
 from minicc.graph.printing import RESERVED
 
 _TOKEN = re.compile(r"""
     (?P<skip>   \s+ | (?://|\#).* )
-  | (?P<loc>    loc\([^()]*\) )
+  | (?P<loc>    loc\( [^(),]+:\d{1,9} (?:,[^(),]+:\d{1,9})* \) )
   | (?P<number> -?(?:\d+\.\d*(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+ | \d+ | nan\(0x[0-9a-f]{8}\)
                  | (?:inf|nan)(?![\w.])) | (?:true|false)(?![\w.]) )
   | (?P<value>  %\w+ )
   | (?P<name>   [^\W\d][\w.]* )
   | (?P<mark>   [(){}\[\],:=] )
+  | (?P<odd>    . )
 """, re.VERBOSE)
 
-_KINDS = {"operand": ("name", "value", "number"), "attribute": ("name", "number")}
+_MOST_F32 = math.nextafter(2.0**128 - 2.0**103, 0)  # what lies above rounds to infinity
+_LIMITS = {I32: (-2**31, 2**31 - 1), F32: (-_MOST_F32, _MOST_F32)}
 _MOST_AXES = 64  # as many as numpy has
 _SHOWN = 100  # characters of a line that an error quotes
+_STATEMENT = "a statement such as %0 = add(x, y) : f32[4] loc(FILE:LINE), or return"
 
 
 class Token(NamedTuple):
@@ -76,7 +79,7 @@ def parse_graph(text: str, file: str = "<text>") -> Graph:
 
 class _Parser:
     def __init__(self, text: str, file: str) -> None:
-        self.file, self.lines = file, text.splitlines()
+        self.file, self.lines = file, text.splitlines() or [""]
         self.tokens = self._tokens()
         self.next = self.depth = 0
         self.builder = Builder()
@@ -87,47 +90,46 @@ class _Parser:
     def _tokens(self) -> list[Token]:
         tokens = []
         for number, line in enumerate(self.lines, 1):
-            column = 0
-            while column < len(line):
-                match = _TOKEN.match(line, column)
-                if match is None:
-                    self.fail("this character begins no word", "a name, %value, number or punctuation",
-                              Token("mark", line[column], number, column + 1))
-                if match.lastgroup != "skip":
-                    tokens.append(Token(str(match.lastgroup), match.group(), number, column + 1))
-                column = match.end()
-        last = self.lines[-1] if self.lines else ""
-        return [*tokens, Token("end", "the end of the text", max(len(self.lines), 1), len(last) + 1)]
-
-    def loc(self, token: Token) -> Loc:
-        source = self.lines[token.line - 1].strip() if self.lines else ""
-        return Loc(self.file, token.line, source[:_SHOWN])
+            for match in _TOKEN.finditer(line):
+                token = Token(str(match.lastgroup), match.group(), number, match.start() + 1)
+                if token.kind == "odd":
+                    self.fail("this character begins no word", "a name, %value, number or punctuation", token)
+                if token.kind != "skip":
+                    tokens.append(token)
+        return [*tokens, Token("end", "the end of the text", len(self.lines), len(self.lines[-1]) + 1)]
 
     def fail(self, what: str, need: object, token: Token, hint: str = "", got: object = "") -> NoReturn:
         raise CompileError("parse graph", f"line {token.line}, column {token.column}: {what}",
                            got=got or token.text, need=need, at=(self.loc(token),), hint=hint)
 
-    def at(self, *texts: str) -> bool:
-        """Does the text go on with these words?"""
-        return tuple(token.text for token in self.tokens[self.next:self.next + len(texts)]) == texts
+    def loc(self, token: Token) -> Loc:
+        return Loc(self.file, token.line, self.lines[token.line - 1].strip()[:_SHOWN])
 
-    def take(self, kind: str, need: str = "") -> Token:
-        """The next token, which must be of this kind (or of one of these), or be this very word."""
-        token = self.tokens[self.next]
-        if token.kind not in _KINDS.get(kind, (kind,)) and token.text != kind:
-            self.fail("unexpected word", need or f"'{kind}'", token)
+    def peek(self) -> Token:
+        return self.tokens[self.next]
+
+    def take(self, kinds: str, need: str = "") -> Token:
+        """The next token, which must be of one of these kinds, or be this very word."""
+        token = self.peek()
+        if token.text != kinds and token.kind not in kinds.split():
+            self.fail("unexpected word", need or f"'{kinds}'", token)
         self.next += token.kind != "end"
         return token
 
-    def listed(self, item: Any, open: str = "[", close: str = "]") -> list:
+    def took(self, text: str) -> bool:
+        """Take the next token if it is this word."""
+        found = self.peek().text == text
+        self.next += found
+        return found
+
+    def listed(self, brackets: str, item: Callable[[], Any]) -> list:
         """Items between brackets, separated by commas."""
-        self.take(open)
+        self.take(brackets[0])
         items: list[Any] = []
-        while not self.at(close):
+        while not self.took(brackets[1]):
             if items:
-                self.take(",", f"',' or '{close}'")
+                self.take(",", f"',' or '{brackets[1]}'")
             items.append(item())
-        self.take(close)
         return items
 
     # -- the grammar, from the top
@@ -135,14 +137,12 @@ class _Parser:
     def graph(self) -> Graph:
         self.take("graph")
         name = self.take("name", "the graph's name").text
-        inputs = self.listed(self.parameter, "(", ")")
+        inputs = self.listed("()", self.parameter)
         self.take("{")
-        while not self.at("return"):
+        while not self.took("return"):
             self.statement()
-        self.take("return")
         outputs = [self.operand()]
-        while self.at(","):
-            self.take(",")
+        while self.took(","):
             outputs.append(self.operand())
         self.take("}", "',' or '}'")
         self.take("end", "the end of the text")
@@ -162,50 +162,48 @@ class _Parser:
         return value
 
     def statement(self) -> None:
-        name = self.take("value", "a statement such as %0 = add(x, y) : f32[4], or return")
+        name = self.take("value", _STATEMENT)
         self.take("=")
         op = self.take("name", "an op").text
-        operands = tuple(self.listed(self.operand, "(", ")"))
-        raw: dict[str, Any] = {}
-        while self.tokens[self.next].kind == "name":
+        operands = tuple(self.listed("()", self.operand))
+        words: dict[str, Any] = {}
+        while self.peek().kind == "name":
             attr = self.take("name").text
             self.take("=")
-            raw[attr] = self.attribute()
+            words[attr] = self.attribute(op)
         colon = self.take(":", "an attribute such as axes=[0], or ':' and the type")
         declared = self.type()
-        attrs = {attr: self.array(value, declared, colon) if op == "constant" else self.plain(value)
-                 for attr, value in raw.items()}
-        (inferred,) = infer(op, tuple(v.type for v in operands), attrs, (self.loc(name),))
-        if inferred != declared:
-            self.fail(f"{op} gives another type", inferred, colon, got=declared)
-        self.define(name, build(self.builder, op, operands, attrs, self.locs()))
+        given = {attr: self.array(value, declared, colon) if op == "constant" else
+                 _mapped(value, self.integer) for attr, value in words.items()}
+        types, attrs = typed(op, tuple(v.type for v in operands), given, (self.loc(name),))
+        if types != (declared,):
+            self.fail(f"{op} gives another type", types[0], colon, got=declared)
+        self.define(name, self.builder.node(op, operands, attrs, types, self.locs()))
 
     def operand(self) -> Value:
-        token = self.take("operand", "an operand: a name, %value or number")
+        token = self.take("name value number", "an operand: a name, %value or number")
         if token.kind == "number":
-            return build(self.builder, "constant", (), {"value": self.number(token)})
+            return constant(self.builder, self.number(token))
         if token.text not in self.values:
             self.fail("this value is not defined above", "a parameter, or a value defined above", token,
                       nearest(token.text, self.values))
         return self.values[token.text]
 
-    def attribute(self) -> Any:
-        """A token, a list of such, or a pair of lists."""
-        if not self.at("["):
-            return self.take("attribute", "a word, a number or '['")
-        left = self.listed(self.item)
-        if not self.at("x", "["):
-            return left
-        self.take("x")
-        return left, self.listed(self.item)
+    def attribute(self, op: str) -> Any:
+        """A word, or a number, a list or a pair of lists as tokens: what they mean depends on the type."""
+        if self.peek().kind == "name" and op != "constant":
+            return self.take("name").text
+        left = self.item()
+        return (left, self.item()) if self.took("x") else left
 
     def item(self) -> Any:
-        if not self.at("["):
+        """A number, or a list of items."""
+        if self.peek().text != "[":
             return self.take("number", "a number or '['")
+        if self.depth == _MOST_AXES:
+            self.fail("too many brackets", f"at most {_MOST_AXES} axes", self.peek())
         self.depth += 1
-        if self.depth >= _MOST_AXES:  # the first bracket is not counted
-            self.fail("too many brackets", f"at most {_MOST_AXES} axes", self.tokens[self.next])
-        items = self.listed(self.item)
+        items = self.listed("[]", self.item)
         self.depth -= 1
         return items
 
@@ -213,57 +211,46 @@ class _Parser:
         name = self.take("name", "a type such as f32[2,3]")
         if name.text not in DTYPES:
             self.fail("there is no such dtype", ", ".join(DTYPES), name, nearest(name.text, DTYPES))
-        sizes = tuple(self.plain(token) for token in self.listed(self.item))
-        if any(not isinstance(size, int) or size < 0 for size in sizes):
+        sizes = tuple(self.listed("[]", self.integer))
+        if min(sizes, default=0) < 0:
             self.fail("a size is not a count", "integers from 0", name, got=list(sizes))
         return Type(DTYPES[name.text], sizes)
 
     def locs(self) -> tuple[Loc, ...]:
-        if self.tokens[self.next].kind != "loc":
+        if self.peek().kind != "loc":
             return ()
-        token = self.take("loc")
-        places = [place.strip().rpartition(":") for place in token.text[4:-1].split(",")]
-        if not all(file and line.isdecimal() and len(line) < 10 for file, _, line in places):
-            self.fail("this is no place in a program", "loc(FILE:LINE, ...)", token)
+        places = [place.strip().rpartition(":") for place in self.take("loc").text[4:-1].split(",")]
         return tuple(Loc(file, int(line)) for file, _, line in places)
 
     # -- from words to values
 
-    def plain(self, raw: Any) -> Any:
-        """An attribute as tuples, integers and words."""
-        if not isinstance(raw, Token):
-            return tuple(self.plain(item) for item in raw)
-        if raw.kind == "name":
-            return raw.text
-        if not re.fullmatch(r"-?\d{1,18}", raw.text):
-            self.fail("unexpected word", "an integer of at most 18 digits", raw)
-        return int(raw.text)
+    def integer(self, token: Token | None = None) -> int:
+        """The value of this token, or of the next."""
+        token = token or self.take("number", "an integer")
+        if not re.fullmatch(r"-?\d{1,18}", token.text):
+            self.fail("unexpected word", "an integer of at most 18 digits", token)
+        return int(token.text)
 
     def number(self, token: Token, dtype: DType | None = None) -> np.generic:
         """The value of a literal, in its own dtype or in a wanted one; an integer may stand for a float."""
         text = token.text
         own = BOOL if text in ("true", "false") else I32 if re.fullmatch(r"-?\d+", text) else F32
-        if dtype is not None and own != dtype and (own, dtype) != (I32, F32):
-            self.fail(f"{own} digits do not make {dtype}", f"{dtype} digits", token)
-        match dtype or own:
-            case t if t == BOOL:
-                return np.bool_(text == "true")
-            case t if t == I32:
-                if len(text) > 11 or not -2**31 <= int(text) < 2**31:
-                    self.fail("this integer does not fit i32", "-2147483648 to 2147483647", token)
-                return np.int32(int(text))
+        dtype = dtype or own
+        if own != dtype and (own, dtype) != (I32, F32):
+            self.fail(f"this is not a number of {dtype}", f"{dtype} digits", token)
+        if dtype == BOOL:
+            return np.bool_(text == "true")
         if text.startswith("nan("):
             return np.uint32(int(text[4:-1], 16)).view(np.float32)
-        with np.errstate(over="ignore"):
-            value = np.float32(float(text))
-        if math.isinf(value) and "inf" not in text:
-            self.fail("this number does not fit f32", "up to 3.4028235e38", token)
-        return value
+        number, (low, high) = float(text), _LIMITS[dtype]
+        if (number < low or number > high) and "inf" not in text:
+            self.fail(f"this number does not fit {dtype}", f"{low} to {high}", token)
+        return dtype.numpy.type(number)
 
-    def array(self, raw: Any, type: Type, token: Token) -> np.ndarray:
+    def array(self, words: Any, type: Type, token: Token) -> np.ndarray:
         """The value of a constant, whose digits must have the declared shape."""
         try:
-            value = np.array(self.numbers(raw, type.dtype), type.dtype.numpy)
+            value = np.array(_mapped(words, lambda word: self.number(word, type.dtype)), type.dtype.numpy)
         except ValueError:
             self.fail("the rows have different shapes", "equal rows", token, got="digits of no one shape")
         if value.shape != type.shape and (value.size or type.elements):
@@ -271,9 +258,9 @@ class _Parser:
                       got=list(value.shape))
         return value.reshape(type.shape)
 
-    def numbers(self, raw: Any, dtype: DType) -> Any:
-        if not isinstance(raw, Token):
-            return [self.numbers(item, dtype) for item in raw]
-        if raw.kind != "number":
-            self.fail("unexpected word", "a number or '['", raw)
-        return self.number(raw, dtype)
+
+def _mapped(words: Any, change: Callable[[Token], Any]) -> Any:
+    """What `attribute` gave, with each token changed."""
+    if isinstance(words, str | Token):
+        return change(words) if isinstance(words, Token) else words
+    return tuple(_mapped(word, change) for word in words)
