@@ -17,21 +17,26 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from minicc.errors import CompileError
+from minicc.graph.attributes import nearest
 from minicc.graph.ir import Graph
+from minicc.graph.verify import verify as verify_graph
 from minicc.kernel.ir import Kernel, Module
 from minicc.kernel.memory import MemoryPlan
 from minicc.kernel.pipeline import PipelinedKernel
+from minicc.kernel.verify import verify as verify_kernel
 from minicc.tpu.assembly import Assembly
 from minicc.tpu.isa import Program
-from minicc.trace import Step
 
 SLOTS: dict[str, type] = {  # name -> what its function must return
     "simplify": Graph, "fuse": Module, "tile": Kernel, "plan": MemoryPlan, "pipeline": PipelinedKernel,
     "lower": Assembly, "schedule": Program, "allocate": Program,
+}
+# what is checked of it at once; the rest is checked where it is used: programs before they run
+VERIFIERS: dict[type, Callable[[Any], None]] = {
+    Graph: verify_graph, Module: verify_kernel, Kernel: verify_kernel, PipelinedKernel: verify_kernel,
 }
 
 
@@ -59,8 +64,8 @@ def using(**functions: Callable) -> Iterator[None]:
     """
     for name, function in functions.items():
         if name not in SLOTS:
-            hint = next(iter(get_close_matches(name, SLOTS, n=1)), "")
-            raise CompileError("using", "there is no such slot", got=name, need=", ".join(SLOTS), hint=hint)
+            raise CompileError("using", "there is no such slot", got=name, need=", ".join(SLOTS),
+                               hint=nearest(name, SLOTS))
         if not callable(function):
             raise CompileError("using", f"the slot {name} needs a function", got=repr(function))
     filled = {name: _Filled(function) for name, function in functions.items()}
@@ -71,9 +76,9 @@ def using(**functions: Callable) -> Iterator[None]:
         _slots.reset(token)
     for name, slot in filled.items():
         if not slot.used:
-            raise CompileError(
-                "using", f"the function in slot {name} was never called", got="no compile inside that runs it",
-                hint="read a result inside the block; pipeline, lower, schedule, allocate are for a tpu")
+            raise CompileError("using", f"the function in slot {name} was never called",
+                               got="no compile inside that runs it", hint="read a result inside the block; "
+                               "pipeline, lower, schedule, allocate are for a tpu")
 
 
 def mark_used(names: tuple[str, ...]) -> None:
@@ -82,20 +87,27 @@ def mark_used(names: tuple[str, ...]) -> None:
         slot.used = slot.used or name in names
 
 
-def run_pass(name: str, default: Callable, *args: Any, log: list[Step] | None = None, **options: Any) -> Any:
-    """Call the function in a slot, or the pass itself. `log` and options are passed on if the function
-    takes them.
+def run_pass(name: str, default: Callable, *args: Any, **options: Any) -> Any:
+    """Call the function in a slot, or the pass itself. Options are passed on if the function takes them.
 
-    Raises: CompileError if what comes back is not what the slot must return.
+    Raises: CompileError if it cannot be called so, or if what comes back is not what the slot must return.
     """
     slot = _slots.get().get(name)
     if slot is None:
-        return default(*args, log=log, **options)
-    known = inspect.signature(slot.function).parameters
-    anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    offered = {**options, "log": log}
-    result = slot.function(*args, **{key: value for key, value in offered.items() if anything or key in known})
+        return default(*args, **options)
+    try:
+        signature = inspect.signature(slot.function)
+        known = signature.parameters
+        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in known.values()):
+            options = {key: value for key, value in options.items() if key in known}
+        signature.bind(*args, **options)
+    except (TypeError, ValueError) as error:
+        raise CompileError("using", f"the function in slot {name} takes other arguments", got=error,
+                           need=f"{name}{inspect.signature(default)}") from None
+    result = slot.function(*args, **options)
     if not isinstance(result, SLOTS[name]):
         raise CompileError("using", f"the function in slot {name} returned the wrong thing",
                            got=f"a {type(result).__name__}", need=f"a {SLOTS[name].__name__}")
+    if type(result) in VERIFIERS:
+        VERIFIERS[type(result)](result)
     return result

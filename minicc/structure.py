@@ -1,7 +1,6 @@
 """One program, many askers: what a program depends on, and whose lines it speaks of.
 
-    f in a.py and g in b.py compute the same     ->  one compile; an error of f names a.py, one of g names
-    b.py
+    f in a.py and g in b.py compute the same    ->  one compile; an error of f names a.py, one of g b.py
 
 Goes in: a graph. Comes out: its `structure`, equal for graphs that differ only in names and user lines,
 which is the compile cache's key; and a way to compile it with the *number* of each node in place of its
@@ -14,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from functools import cache, partial
 
 from minicc.errors import Loc, MiniccError, merge_locs
-from minicc.graph.ir import Graph, attribute_key
+from minicc.graph.ir import Graph, Value, attribute_key
 from minicc.kernel.ir import Kernel
 from minicc.tpu.isa import Program
 
@@ -27,21 +26,19 @@ Lines = Sequence[tuple[Loc, ...]]
 
 def structure(graph: Graph) -> tuple:
     """What a program depends on: ops, attributes, types and wiring."""
-    numbers: dict[Any, int] = {}
-    rows = []
-    for node in graph.nodes():
-        numbers[node] = len(numbers)
-        attrs = () if node.op == "parameter" else attribute_key(node.attrs)
-        rows.append((node.op, tuple((numbers[v.node], v.index) for v in node.operands), attrs, node.types))
-    ends = [tuple((numbers[v.node], v.index) for v in values) for values in (graph.inputs, graph.outputs)]
-    return tuple(rows), *ends
+    numbers = {node: number for number, node in enumerate(graph.nodes())}
+
+    def wiring(values: Sequence[Value]) -> tuple:
+        return tuple((numbers[value.node], value.index) for value in values)
+
+    rows = [(node.op, wiring(node.operands), () if node.op == "parameter" else attribute_key(node.attrs),
+             node.types) for node in numbers]
+    return tuple(rows), wiring(graph.inputs), wiring(graph.outputs)
 
 
 def numbered(graph: Graph) -> Graph:
-    """The graph with the number of each node in place of its lines; passes merge these as they merge
-    lines."""
-    locs = {node: (Loc(NODE, number),) for number, node in enumerate(graph.nodes())}
-    return Graph(graph.name, graph.inputs, graph.outputs, locs)
+    """The graph with each node's number in place of its lines; passes merge these as they merge lines."""
+    return replace(graph, locs={node: (Loc(NODE, number),) for number, node in enumerate(graph.nodes())})
 
 
 def rebound(numbers: tuple[Loc, ...], lines: Lines) -> tuple[Loc, ...]:
@@ -51,8 +48,7 @@ def rebound(numbers: tuple[Loc, ...], lines: Lines) -> tuple[Loc, ...]:
 
 def rebound_graph(graph: Graph, lines: Lines) -> Graph:
     """A graph with the user's lines back in their places."""
-    locs = {node: rebound(graph.lines(node), lines) for node in graph.nodes()}
-    return Graph(graph.name, graph.inputs, graph.outputs, locs)
+    return replace(graph, locs={node: rebound(graph.lines(node), lines) for node in graph.nodes()})
 
 
 def rebound_kernel(kernel: Kernel, lines: Lines) -> Kernel:
@@ -62,13 +58,7 @@ def rebound_kernel(kernel: Kernel, lines: Lines) -> Kernel:
 
 def rebound_program(program: Program, lines: Lines) -> Program:
     """A TPU program with the user's lines back in their places."""
-    known: dict[tuple[Loc, ...], tuple[Loc, ...]] = {}
-
-    def lines_of(locs: tuple[Loc, ...]) -> tuple[Loc, ...]:
-        if locs not in known:
-            known[locs] = rebound(locs, lines)
-        return known[locs]
-
+    lines_of = cache(partial(rebound, lines=lines))
     bundles = tuple(
         replace(bundle, ops=tuple(replace(op, locs=lines_of(op.locs)) for op in bundle.ops))
         for bundle in program.bundles)

@@ -1,9 +1,9 @@
 """The elementwise operations: one row each, read by every stage that treats them all alike.
 
-    "tanh": Elementwise(np.tanh, "f", "tanhf({0})", flops=1)
+    "tanh": Elementwise(np.tanh, "f", "tanhf({0})")
 
 Goes in: nothing. Comes out: `ELEMENTWISE`, name -> row. Inference reads the operand class, the evaluators and
-the GPU's vector mode read the numpy function, CUDA printing reads the C text, the cost model reads the flops.
+the GPU's vector mode read the numpy function, CUDA printing reads the C text.
 To add an op: a row here, its gradient in frontend/autograd.py, its TPU instructions in tpu/recipes.py, and no
 fourth place.
 
@@ -26,13 +26,11 @@ class Elementwise:
 
     numpy: the function on arrays of equal dtype. operands: what the operands may be, all of one dtype:
     "f" floats, "n" numbers, "b" bools, "nb" either. cuda: C text with {0} {1} for the operands.
-    flops: floating point operations per element, as counted by the cost model (a transcendental counts one).
     """
 
     numpy: Callable[..., np.ndarray]
     operands: str
     cuda: str
-    flops: int = 1
 
     @property
     def arity(self) -> int:

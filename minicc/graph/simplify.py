@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from minicc.graph.elementwise import ELEMENTWISE
 from minicc.graph.evaluate import evaluate_node
 from minicc.graph.infer import OPS
-from minicc.graph.ir import BOOL, F32, I32, DType, Graph, Value
+from minicc.graph.ir import BOOL, F32, I32, Graph, Value
 from minicc.graph.rewrite import Match, Rule, X, Y, any_of, const, pattern, rewrite
 from minicc.trace import Step
 
@@ -72,14 +72,11 @@ def _broadcast_without_reshape(m: Match) -> Value | None:
     return m.build("broadcast_in_dim", m[X], shape=m.node.attrs["shape"], dims=tuple(dims))
 
 
-def _is_exact(first: DType, middle: DType, last: DType) -> bool:
-    """Does first -> middle -> last give what first -> last gives? (i32 -> f32 rounds, but never to 0.)"""
-    return first == BOOL or (first, middle, last) == (I32, F32, BOOL)
-
-
 def _converted_once(m: Match) -> Value | None:
-    middle, last = m.node.operands[0].dtype, m.node.types[0].dtype
-    return m.build("convert", m[X], dtype=last) if _is_exact(m[X].dtype, middle, last) else None
+    """first -> middle -> last as first -> last, where that is the same: i32 -> f32 rounds, but never to 0."""
+    first, middle, last = m[X].dtype, m.node.operands[0].dtype, m.node.types[0].dtype
+    exact = first == BOOL or (first, middle, last) == (I32, F32, BOOL)
+    return m.build("convert", m[X], dtype=last) if exact else None
 
 
 def _is_spread(value: Value) -> bool:

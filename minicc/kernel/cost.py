@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, prod
 
-from minicc.graph.elementwise import ELEMENTWISE
 from minicc.kernel.ir import AxisKind, Block, Kernel, Operand
 
 ASSUMED_BLOCK = 512  # elements per axis that an untiled kernel is taken to be blocked by ...
@@ -127,6 +126,4 @@ def op_weight(block: Block) -> int:
     """Vector operations per element of a block's op; a transcendental is a handful of them."""
     if block.op in FREE:
         return 0
-    if block.op in TRANSCENDENTAL:
-        return 4
-    return ELEMENTWISE[block.op].flops if block.op in ELEMENTWISE else 1
+    return 4 if block.op in TRANSCENDENTAL else 1
