@@ -70,7 +70,8 @@ def test_the_cycles_of_the_add_are_those_of_a_count_by_hand():
     # both copies are in at 401; load, add and store issue at 402, 404, 406; the copy out, at 407, takes 393
     result = run_text(text("add1000"))[1]
     assert result.cycles == 407 + 393 + 2
-    assert result.dma_waits == {"xb": 391, "yb": 7, "zb": 392}
+    assert {cause: cycles for cause, cycles in result.causes.items() if cause.startswith("dma ")} == {
+        "dma xb": 391, "dma yb": 7, "dma zb": 392}
 
 
 def test_mxu_cycles_are_rows_times_passes():
@@ -150,13 +151,6 @@ def test_bf16_products_are_those_of_rounded_operands():
 def test_signals_from_the_program_count_too():
     body = ("{ vsyncadd [sem], 2 }", "{ dma.done.wait [sem] }", "{ dma.done.wait [sem] }")
     assert run_text(with_header(*body, "{ vsplat v0, 1.0 }", "{ vst [yb], v0 }", *COPY_OUT))[1].cycles > 0
-
-
-def test_without_checks_the_same_program_gives_the_same_answer_and_cycles():
-    for name in NAMES:
-        one, other = (run_text(text(name), checks=checks)[1] for checks in (True, False))
-        assert one.cycles == other.cycles
-        assert all(np.array_equal(one.outputs[key], other.outputs[key]) for key in one.outputs)
 
 
 def test_inputs_must_be_those_of_the_program():

@@ -6,8 +6,9 @@ import pytest
 from tpu_programs import text
 
 from minicc.errors import CompileError, Loc
-from minicc.tpu.isa import OPS, Address, Bundle, Instr, Program, Reg, lookup
+from minicc.tpu.isa import Address, Bundle, Instr, Program, Reg
 from minicc.tpu.machine import V5E
+from minicc.tpu.ops import OPS, lookup
 from minicc.tpu.text import parse
 
 S1, S2, V0, V1 = Reg("s", 1), Reg("s", 2), Reg("v", 0), Reg("v", 1)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from minicc.tpu.machine import SPECS, V4, V5E, TPUSpec
+from minicc.tpu.machine import V4, V5E, TPUSpec
 
 
-@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
-def test_the_peak_that_follows_from_the_units_is_the_published_one(spec: TPUSpec):
-    assert spec.peak_bf16_tflops == pytest.approx(spec.published_bf16_tflops, rel=0.005)
+@pytest.mark.parametrize("spec, published", [(V5E, 197), (V4, 275)])  # the vendor's page; the scaling book
+def test_the_peak_that_follows_from_the_units_is_the_published_one(spec: TPUSpec, published: float):
+    assert spec.peak_bf16_tflops == pytest.approx(published, rel=0.005)
 
 
 def test_a_core_gets_its_share_of_the_bandwidth():

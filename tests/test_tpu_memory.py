@@ -5,42 +5,36 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minicc.tpu.isa import HbmBuffer, Instr, VmemBuffer
-from minicc.tpu.memory import Dma
-
-VMEM, HBM = VmemBuffer("xb", 64, 0x100), HbmBuffer("x", "f32", (64, 512), "input")
+from minicc.tpu.memory import Block, charged_bytes, split
 
 
-def copy(
-    shape: tuple[int, ...], strides: tuple[int, ...], steps: tuple[int, ...] = (1,), panel: int = 8,
-    lane: int = 0, row: int = 0,
-) -> Dma:
-    """A copy into xb."""
-    return Dma(Instr("dma.hbm_to_vmem"), 0, True, VMEM, row, HBM, 0, shape, strides, steps, panel, lane)
-
-
-def places(dma: Dma) -> set[tuple[int, int]]:
-    """Every (row, lane) it touches, rows counted in its buffer."""
-    return {(int(row) - 0x100, lane) for span in dma.spans for row in span.rows.reshape(-1)
-            for lane in range(span.lo, span.hi)}
+def places(blocks: list[Block]) -> set[tuple[int, int]]:
+    """Every (row, lane) that blocks in VMEM touch, each of them once."""
+    words = [int(word) for block in blocks for word in block.of(np.arange(64 * 128)).reshape(-1)]
+    assert len(words) == len(set(words))
+    return {divmod(word, 128) for word in words}
 
 
 @pytest.mark.parametrize("lane", [0, 1, 100])
 @pytest.mark.parametrize("columns", [1, 28, 128, 300])
 def test_element_r_c_lies_in_the_panel_and_lane_that_isa_promises(columns: int, lane: int):
+    vmem, hbm = split(0, 0, (8, columns), (512, 1), (1,), 8, lane)
     elements = [(r, c + lane) for r in range(8) for c in range(columns)]
-    found = places(copy((8, columns), (512, 1), lane=lane))
-    assert found == {(r + c // 128 * 8, c % 128) for r, c in elements}
+    assert places(vmem) == {(r + c // 128 * 8, c % 128) for r, c in elements}
+    array = np.arange(8 * 512)
+    moved = {word: element for here, there in zip(vmem, hbm, strict=True)
+             for word, element in zip(here.of(array).flat, there.of(array).flat, strict=True)}
+    assert moved == {(r + c // 128 * 8) * 128 + c % 128: r * 512 + c - lane for r, c in elements}
 
 
 def test_a_line_of_1000_elements_is_dense():
-    rows = {row for row, _ in places(copy((1000,), (1,), panel=1))}
-    assert rows == set(range(8)) and len(places(copy((1000,), (1,), panel=1))) == 1000
+    vmem, _ = split(0, 0, (1000,), (1,), (), 1, 0)
+    assert places(vmem) == {divmod(element, 128) for element in range(1000)}
 
 
 def test_each_dimension_but_the_last_has_its_own_step():
-    dma = copy((2, 3, 5), (64, 8, 1), steps=(32, 2), panel=8)
-    assert places(dma) == {(32 * i + 2 * j, c) for i in range(2) for j in range(3) for c in range(5)}
+    vmem, _ = split(0, 0, (2, 3, 5), (64, 8, 1), (32, 2), 8, 0)
+    assert places(vmem) == {(32 * i + 2 * j, c) for i in range(2) for j in range(3) for c in range(5)}
 
 
 @pytest.mark.parametrize("shape, strides, charged", [
@@ -55,13 +49,11 @@ def test_each_dimension_but_the_last_has_its_own_step():
 def test_each_contiguous_run_is_charged_whole_granules(
     shape: tuple[int, ...], strides: tuple[int, ...], charged: int
 ):
-    dma = copy(shape, strides, steps=(8,) * (len(shape) - 1))
-    assert dma.charged_bytes(32) == charged
-    assert dma.payload_bytes == 4 * np.prod(shape)
+    assert charged_bytes(shape, strides, 32) == charged
 
 
-def test_copies_overlap_only_where_they_share_a_lane_of_a_row():
-    left, right = copy((8, 64), (512, 1)), copy((8, 64), (512, 1), lane=64)
-    assert not left.overlaps(right) and left.overlaps(copy((1, 64), (512, 1), lane=63))
-    even, odd = (copy((4, 64), (512, 1), steps=(2,), row=row) for row in (0, 1))
-    assert not even.overlaps(odd)
+def test_two_copies_touch_the_same_only_where_they_share_a_lane_of_a_row():
+    left, right, odd = (places(split(row, 0, (4, 64), (512, 1), (2,), 8, lane)[0])
+                        for row, lane in ((0, 0), (0, 64), (1, 0)))
+    assert not left & right and not left & odd
+    assert left & places(split(0, 0, (1, 64), (512, 1), (1,), 8, 63)[0]) == {(0, 63)}

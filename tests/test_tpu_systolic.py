@@ -47,26 +47,26 @@ def _stream(unit: Mxu, m: int, folds: int) -> int:
     tile, last = np.zeros((8, 128), np.float32), 0
     for _ in range(folds):
         for _ in range(16):
-            unit.push_weights(unit.weights_time(), tile, "bf16")
+            unit.push_weights(unit.ready("weights"), tile, "bf16")
         for start in range(0, m, 8):
             swap = start == 0
             while len(unit.results) >= 48:
                 unit.pop()
-            unit.push_rows(unit.rows_time(swap), tile[:min(8, m - start)], "bf16", swap)
+            unit.push_rows(unit.ready("push", swap), tile[:min(8, m - start)], "bf16", swap)
             last = unit.results[-1][0]
     return last
 
 
 @pytest.mark.parametrize("m, k, n, cycles", [row[1:] for row in ROWS if row[0] == "ws"])
 def test_the_mxu_without_overlap_is_exact_on_every_weight_stationary_row(m: int, k: int, n: int, cycles: int):
-    unit = Mxu(V5E, overlap_weights=False)
+    unit = Mxu("mxu0", V5E, overlap_weights=False)
     poppable = _stream(unit, m, (k // 128) * (n // 128))
     assert poppable - 1 == cycles  # a result leaves the array in the cycle before it can be popped
 
 
 def test_with_overlap_512_cubed_approaches_the_ideal():
     folds, m = 16, 512
-    overlapped = _stream(Mxu(V5E), m, folds)
+    overlapped = _stream(Mxu("mxu0", V5E), m, folds)
     assert overlapped == 128 + folds * m + 254  # first weights, rows without a gap, the last drains
 
 

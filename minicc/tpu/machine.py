@@ -34,16 +34,13 @@ class TPUSpec:
     hbm_gb_per_s: float  # per chip, shared by its cores
     hbm_gb: int  # per chip
     vmem_mib: int  # per core
-    published_bf16_tflops: float  # per chip; derived again below, and compared by a test
 
     mxu_side: int = 128  # the array is side x side; 256 from v6e on [C]
     mxu_fifo_vregs: int = 64  # results that wait to be popped [A]
     f32_passes: int = 6  # occupancy of an f32 push against bf16's: the Pallas guide's ridges, 1440 / 240
-    int8_rate: int = 2  # int8 against bf16 [C]
 
     dma_startup_cycles: int = 385  # fitted to published 128^3-tile matmul times
     hbm_granule_bytes: int = 32  # every contiguous run is charged in these [U]
-    launch_ms: float = 0.10  # once per program; fitted to the same rows
 
     vregs: int = 64
     sregs: int = 64
@@ -111,26 +108,8 @@ class TPUSpec:
                 if getattr(self, f.name) != getattr(other, f.name)}
 
 
-V5E = TPUSpec(
-    "v5e",
-    clock_ghz=1.5,  # [S]
-    cores=1,  # [C]
-    mxus=4,  # [C]
-    hbm_gb_per_s=819,  # [C]
-    hbm_gb=16,  # [C]
-    vmem_mib=128,  # [J] [S]
-    published_bf16_tflops=197,  # [C]
-)
-V4 = TPUSpec(
-    "v4",
-    clock_ghz=1.05,  # [N]
-    cores=2,  # [J]
-    mxus=4,  # [J]
-    hbm_gb_per_s=1230,  # [J]
-    hbm_gb=32,  # [J]
-    vmem_mib=16,  # [J]
-    published_bf16_tflops=275,  # [S]
-    int8_rate=1,  # [S]
-)
+#             name   GHz  cores mxus  GB/s GB VMEM
+V5E = TPUSpec("v5e", 1.5, 1, 4, 819.0, 16, 128)  # [S] [C] [C] [C] [C] [J, S]
+V4 = TPUSpec("v4", 1.05, 2, 4, 1230.0, 32, 16)  # [N] [J] [J] [J] [J] [J]
 
 SPECS: dict[str, TPUSpec] = {spec.name: spec for spec in (V5E, V4)}

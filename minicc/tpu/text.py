@@ -21,51 +21,38 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from minicc.errors import CompileError, Loc
-from minicc.tpu.isa import (
-    Address,
-    Attr,
-    Bundle,
-    HbmBuffer,
-    Instr,
-    Operand,
-    Program,
-    Reg,
-    Semaphore,
-    VmemBuffer,
-    lookup,
-)
+from minicc.tpu import isa
+from minicc.tpu.isa import Address, Attr, Bundle, Instr, Operand, Program, Reg
 from minicc.tpu.machine import SPECS, TPUSpec
+from minicc.tpu.ops import lookup
 from minicc.tpu.verify import problems
 
-_NUMBER = r"-?(?:0x[0-9a-f]+|\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)"
+_INTEGER = r"(?:0x[0-9a-f]+|\d+)"
 _OPERAND = re.compile(rf"""
-      (?P<reg>!?[svm]\d+)\b
-    | (?P<number>{_NUMBER})(?![\w.])
-    | \[\s*(?P<name>[\w.]+)
-      (?:\s*\+\s*(?P<base>s\d+))?
-      (?:\s*(?P<sign>[+-])\s*(?P<offset>0x[0-9a-f]+|\d+))?\s*\]
-    | (?P<label>\.[\w.]+)
-    """, re.VERBOSE)
-_ATTR = re.compile(rf"(?P<key>[a-z]+)(?:=(?:\((?P<tuple>[^()]*)\)|(?P<one>s\d+|{_NUMBER})))?(?![\w=])")
-_BUNDLE = re.compile(r"(?:(?P<pc>0x[0-9a-f]+|\d+)\s*(?:L[HBX])?\s*:)?[\s>]*\{(?P<ops>.*)\}$")
+    (?: (?P<reg>[svm]\d+)\b
+      | (?P<number>-?(?:{_INTEGER}(?![\w.])|\d+\.?\d*(?:e[-+]?\d+)?|inf|nan))(?![\w.])
+      | \[\s*(?P<name>[\w.]+)(?:\s*\+\s*(?P<base>s\d+))?(?:\s*(?P<offset>[+-]\s*{_INTEGER}))?\s*\]
+      | (?P<label>\.[\w.]+)
+    )\s*(?P<more>,?)\s*""", re.VERBOSE)
+_ATTR = re.compile(r"(?P<key>[a-z]+)(?:=(?:\((?P<list>[^()]*)\)|(?P<one>[^\s(),=]+)))?(?:\s+|$)")
+_OP = re.compile(r"([\w.]+)\s*(!?)")
+_BUNDLE = re.compile(rf"(?:(?P<pc>{_INTEGER})\s*(?:L[HBX])?\s*:)?[\s>]*\{{(?P<ops>.*)\}}$")
 _PLACES = re.compile(r"\S+:\d+(?:, \S+:\d+)*$")
 _NAME = r"(?P<name>\w[\w.]*)"
-_HEADER = {
-    "program": re.compile(r"program (?P<name>\S+)$"),
-    "machine": re.compile(r"machine (?P<name>\S+)(?P<own>(?: \w+=\S+)*)$"),
-    "hbm": re.compile(rf"hbm {_NAME}: (?P<dtype>\w+)\[(?P<shape>[\d, ]*)\] (?P<role>input|output|temp)$"),
-    "vmem": re.compile(rf"vmem {_NAME}: (?P<dtype>\w+) rows=(?P<rows>{_NUMBER}) base=(?P<base>{_NUMBER})$"),
-    "semaphore": re.compile(rf"semaphore {_NAME}: (?P<count>\d+)$"),
-}
-_FORMS = {
-    "program": "program NAME",
-    "machine": "machine v5e, and the fields that differ, as in mxus=8",
-    "hbm": "hbm x: f32[8,128] input (or output, temp)",
-    "vmem": "vmem xb: f32 rows=8 base=0x0",
-    "semaphore": "semaphore done: 1",
+# first word of a line: the rest of it, an example, and what it declares
+_HEADER: dict[str, tuple[str, str, Any]] = {
+    "program": (r"(?P<name>\S+)", "NAME", None),
+    "machine": (r"(?P<name>\S+)(?P<own>(?: \w+=\S+)*)", "v5e, and what differs, as in mxus=8", None),
+    "hbm": (rf"{_NAME}: (?P<dtype>\w+)\[(?P<shape>(?:\d+(?:, *\d+)*)?)\] (?P<role>input|output|temp)",
+            "x: f32[8,128] input (or output, temp)", isa.HbmBuffer),
+    "vmem": (rf"{_NAME}: (?P<dtype>\w+) rows=(?P<rows>{_INTEGER}) base=(?P<base_row>{_INTEGER})",
+             "xb: f32 rows=8 base=0x0", isa.VmemBuffer),
+    "semaphore": (rf"{_NAME}: (?P<count>\d+)", "done: 1", isa.Semaphore),
 }
 
 
@@ -77,156 +64,119 @@ class _Line:
     text: str
     file: str
 
+    @property
+    def locs(self) -> tuple[Loc, ...]:
+        return (Loc(self.file, self.number, self.text),) if self.file else ()
+
     def error(self, what: str, column: int = 0, need: str = "", hint: str = "") -> CompileError:
         where = f"parse tpu program, line {self.number}, column {column + 1}"
-        place = (Loc(self.file, self.number, self.text.strip()),) if self.file else ()
-        return CompileError(where, what, got=self.text.strip()[:80], need=need, at=place, hint=hint)
+        return CompileError(where, what, got=self.text[:80], need=need, at=self.locs, hint=hint)
 
 
-def _number(text: str) -> int | float:
-    if text in ("inf", "-inf", "nan"):
-        return math.nan if text == "nan" else float(text)  # one NaN object, so that programs compare equal
-    if "0x" in text:
-        return int(text, 16)
-    return float(text) if "." in text or "e" in text else int(text)
+def _integer(text: str) -> int:
+    return int(text.replace(" ", ""), 16 if "0x" in text else 10)
 
 
-def _operand(line: _Line, text: str, column: int) -> tuple[Operand, int, bool]:
-    """The operand at a column, the column behind it, and whether it was written with a `!`."""
-    found = _OPERAND.match(text, column)
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(int(size) for size in text.split(",") if size)
+
+
+_FIELDS: dict[str, Callable] = {"rows": _integer, "base_row": _integer, "count": _integer, "shape": _shape}
+
+
+def _operand(line: _Line, found: re.Match[str] | None, column: int) -> Operand:
+    """What a match of _OPERAND means."""
     if not found:
         raise line.error("not an operand", column, "s0, v0, m0, a number, [buffer + s0 + 0x8] or .label")
     if found["reg"]:
-        name = found["reg"].lstrip("!")
-        return Reg(name[0], int(name[1:])), found.end(), found["reg"].startswith("!")
-    if found["number"]:
-        return _number(found["number"]), found.end(), False
-    if found["label"]:
-        return found["label"], found.end(), False
+        return Reg(found["reg"][0], int(found["reg"][1:]))
+    if number := found["number"]:
+        is_float = "0x" not in number and set(number) & set(".einf")
+        return _integer(number) if not is_float else math.nan if "nan" in number else float(number)
     base = Reg("s", int(found["base"][1:])) if found["base"] else None
-    offset = int(found["offset"] or "0", 0) * (-1 if found["sign"] == "-" else 1)
-    return Address(found["name"], base, offset), found.end(), False
+    return found["label"] or Address(found["name"], base, _integer(found["offset"] or "0"))
 
 
-def _attr_value(line: _Line, text: str, column: int) -> int | Reg:
-    value, end, _ = _operand(line, text, 0)
-    if text[end:].strip() or not isinstance(value, int | Reg) or str(value)[0] in "vm":
-        raise line.error(f"not an integer or scalar register: {text}", column)
-    return value
+def _attr(line: _Line, found: re.Match[str]) -> Attr:
+    """`begin`, `stride=0`, `rows=s3` or `shape=(8, s1)`."""
+    def value(piece: str) -> Any:
+        return _operand(line, _OPERAND.fullmatch(piece.strip()), found.start())
+    if found["list"] is not None:
+        return tuple(value(piece) for piece in found["list"].split(",") if piece.strip())
+    return value(found["one"]) if found["one"] else True
 
 
-def _attrs(line: _Line, start: int, end: int) -> tuple[tuple[str, Attr], ...]:
-    """`stride=0 rows=s3 begin shape=(8, s1)`: everything behind the operands."""
-    attrs: list[tuple[str, Attr]] = []
-    column = start
-    while column < end:
-        found = _ATTR.match(line.text, column, end)
-        if not found:
-            raise line.error("not an attribute", column, "key, key=number or key=(number, s0)")
-        value: Attr = True
-        if found["one"]:
-            value = _attr_value(line, found["one"], column)
-        elif found["tuple"] is not None:
-            value = tuple(_attr_value(line, part.strip(), column) for part in found["tuple"].split(","))
-        attrs.append((found["key"], value))
-        column = _skip_space(line.text, found.end())
-    return tuple(attrs)
-
-
-def _skip_space(text: str, column: int) -> int:
-    return column + len(text[column:]) - len(text[column:].lstrip())
-
-
-def _instr(line: _Line, start: int, end: int, locs: tuple[Loc, ...]) -> Instr:
-    """One instruction: op, then operands between commas, then attributes."""
-    op_match = re.compile(r"[a-z][\w.]*").match(line.text, start)
-    info = lookup(op_match.group())[0] if op_match else None
-    if op_match is None or info is None:
-        op = op_match.group() if op_match else line.text[start:end]
-        raise line.error(f"unknown op {op}", start, hint="the names in isa.OPS; mxu, xlu and a number")
+def _instr(line: _Line, text: str, column: int, locs: tuple[Loc, ...]) -> Instr:
+    """`vadd.f32 v1, v0, 1.0`, from a column of the line to the end of `text`, its beginning."""
+    head = _OP.match(text, column)
+    info = lookup(head[1])[0] if head else None
+    if not head or not info:
+        name = text[column:].split()[0]
+        raise line.error(f"unknown op {name}", column, hint="the names in ops.OPS; mxu, xlu and a number")
     operands: list[Operand] = []
-    attrs: tuple[tuple[str, Attr], ...] = ()
-    column = _skip_space(line.text, op_match.end())
-    while column < end and _OPERAND.match(line.text, column, end):
-        value, column, negated = _operand(line, line.text, column)
-        operands.append(value)
-        attrs += (("unless", True),) if negated else ()
-        column = _skip_space(line.text, column)
-        if column >= end or line.text[column] != ",":
-            break
-        column = _skip_space(line.text, column + 1)
-        _operand(line, line.text[:end], column)  # a comma promises one more
-    attrs += _attrs(line, column, end)
-    dst = operands.pop(0) if info.dst and operands else None
-    if dst is not None and not isinstance(dst, Reg):
-        raise line.error(f"{op_match.group()} writes a register; it comes first", start)
-    return Instr(op_match.group(), dst, tuple(operands), attrs, locs)
+    attrs: list[tuple[str, Attr]] = [("unless", True)] if head[2] else []
+    column, more = head.end(), _OPERAND.match(text, head.end()) is not None
+    while more:
+        found = _OPERAND.match(text, column)
+        operands.append(_operand(line, found, column))
+        column, more = (found.end(), bool(found["more"])) if found else (column, False)
+    while column < len(text):
+        attr = _ATTR.match(text, column)
+        if not attr:
+            raise line.error("not an attribute", column, "key, key=number or key=(number, s0)")
+        attrs.append((attr["key"], _attr(line, attr)))
+        column = attr.end()
+    dst = operands.pop(0) if info.dst and operands and isinstance(operands[0], Reg) else None
+    return Instr(head[1], dst, tuple(operands), tuple(attrs), locs)  # type: ignore[arg-type]
 
 
 def _bundle(line: _Line, pc: int) -> Bundle:
-    """`0x2a LB: > { op ;; op }  # train.py:12`."""
+    """`0x2a LB: > { op ;; op }  # train.py:12`. A comment that lists no places leaves the text's own line."""
     code, _, comment = line.text.partition("#")
     found = _BUNDLE.match(code.rstrip())
     if not found:
         raise line.error("not a header, label or bundle", 0, "`0x0 : { op ;; op }`, `.label:`, a declaration")
-    if found["pc"] and int(found["pc"], 0) != pc:
+    if found["pc"] and _integer(found["pc"]) != pc:
         raise line.error(f"this is bundle {pc:#x}", 0, hint="leave the number out")
-    locs = _provenance(comment.strip(), line)
+    locs = line.locs
+    if _PLACES.match(comment.strip()):
+        places = [place.rsplit(":", 1) for place in comment.strip().split(", ")]
+        locs = tuple(Loc(file, int(number)) for file, number in places)
     ops, column = [], found.start("ops")
-    for part in re.split(";;", found["ops"]):
-        start, end = _skip_space(line.text, column), column + len(part.rstrip())
+    for part in found["ops"].split(";;"):
         if part.strip():
-            ops.append(_instr(line, start, end, locs))
+            start = column + len(part) - len(part.lstrip())
+            ops.append(_instr(line, line.text[:column + len(part)], start, locs))
         column += len(part) + 2
     return Bundle(tuple(ops))
-
-
-def _provenance(comment: str, line: _Line) -> tuple[Loc, ...]:
-    """The places a comment lists; without any, the text's own line, when it has a file name."""
-    if _PLACES.match(comment):
-        pairs = [place.rsplit(":", 1) for place in comment.split(", ")]
-        return tuple(Loc(file, int(number)) for file, number in pairs)
-    return (Loc(line.file, line.number, line.text.strip()),) if line.file else ()
 
 
 def _machine(line: _Line, name: str, own: str) -> TPUSpec:
     """`machine v5e mxus=8 name=mine`: a known machine and the fields in which this one differs."""
     if name not in SPECS:
         raise line.error(f"unknown machine {name}", 8, " or ".join(SPECS))
-    types: dict[str, type] = {"str": str, "int": int, "float": float}
-    kinds = {field.name: types[str(field.type)] for field in fields(TPUSpec)}
-    pairs = [pair.split("=", 1) for pair in own.split()]
+    base, changes = SPECS[name], dict(pair.split("=", 1) for pair in own.split())
     try:
-        return replace(SPECS[name], **{key: kinds[key](value) for key, value in pairs})
-    except (KeyError, ValueError):
-        raise line.error("not a field of TPUSpec and its value", 8, ", ".join(kinds)) from None
+        return replace(base, **{key: type(getattr(base, key))(value) for key, value in changes.items()})
+    except (AttributeError, TypeError, ValueError):
+        names = ", ".join(field.name for field in fields(TPUSpec))
+        raise line.error("not a field of TPUSpec and its value", 8, names) from None
 
 
-def _declaration(word: str, found: re.Match[str]) -> HbmBuffer | VmemBuffer | Semaphore:
-    if word == "hbm":
-        shape = tuple(int(size) for size in found["shape"].split(",") if size.strip())
-        return HbmBuffer(found["name"], found["dtype"], shape, found["role"])
-    if word == "vmem":
-        return VmemBuffer(found["name"], int(found["rows"], 0), int(found["base"], 0), found["dtype"])
-    return Semaphore(found["name"], int(found["count"]))
-
-
-def _read(line: _Line, code: str, program: Program) -> Program:
-    """The program with one more line read."""
-    word = code.split(" ", 1)[0]
-    found = _HEADER[word].match(code) if word in _HEADER else None
-    if word in _HEADER and not found:
-        raise line.error(f"malformed {word} line", 0, _FORMS[word])
-    if found and word == "program":
+def _declare(line: _Line, program: Program, word: str, rest: str) -> Program:
+    """The program with what one line of its header says."""
+    form, example, kind = _HEADER[word]
+    found = re.fullmatch(form, rest)
+    if not found:
+        raise line.error(f"malformed {word} line", 0, f"{word} {example}")
+    if word == "program":
         return replace(program, name=found["name"])
-    if found and word == "machine":
+    if word == "machine":
         return replace(program, machine=_machine(line, found["name"], found["own"]))
-    if found:
-        declared = _declaration(word, found)
-        if isinstance(declared, Semaphore):
-            return replace(program, semaphores=(*program.semaphores, declared))
-        return replace(program, buffers=(*program.buffers, declared))
-    return program
+    declared = kind(**{key: _FIELDS.get(key, str)(value) for key, value in found.groupdict().items()})
+    if word == "semaphore":
+        return replace(program, semaphores=(*program.semaphores, declared))
+    return replace(program, buffers=(*program.buffers, declared))
 
 
 def parse(text: str, file: str = "") -> Program:
@@ -241,8 +191,9 @@ def parse(text: str, file: str = "") -> Program:
     for number, raw in enumerate(text.splitlines(), 1):
         line = _Line(number, raw.strip(), file)
         code = line.text.partition("#")[0].strip()
-        if code.split(" ", 1)[0] in _HEADER:
-            program = _read(line, code, program)
+        word, _, rest = code.partition(" ")
+        if word in _HEADER:
+            program = _declare(line, program, word, rest)
         elif re.fullmatch(r"\.[\w.]+:", code):
             program = replace(program, labels=(*program.labels, (code[:-1], len(bundles))))
         elif code:
@@ -251,6 +202,6 @@ def parse(text: str, file: str = "") -> Program:
     program = replace(program, bundles=tuple(bundles))
     for problem in problems(program, virtual=True):
         line = at[min(problem.pc, len(at) - 1)] if at else _Line(1, "", file)
-        column = max(0, line.text.find(str(problem.instr.op) if problem.instr else "{"))
-        raise line.error(problem.what, column, str(problem.need))
+        column = line.text.find(problem.instr.op if problem.instr else "{")
+        raise line.error(problem.what, max(0, column), str(problem.need))
     return program
