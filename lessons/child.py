@@ -106,7 +106,7 @@ def surroundings() -> dict[tuple[str, str], Any]:
 def changes(before: dict[tuple[str, str], Any]) -> list[str]:
     """What is no longer what it was."""
     now = surroundings()
-    return sorted(".".join(where) for where, value in before.items() if now.get(where, value) is not value)
+    return sorted(".".join(where) for where, value in before.items() if now.get(where) is not value)
 
 
 def limit() -> None:

@@ -101,7 +101,7 @@ class Case:
         self.shown.append(level)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Exercise:
     """One exercise with all that its key knows.
 
@@ -128,7 +128,7 @@ class Exercise:
     called: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lesson:
     """One lesson.
 

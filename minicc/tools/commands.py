@@ -35,6 +35,7 @@ COMMANDS = {
     "draw": ("minicc.tools.draw", "draw a program's graph, kernels and pipelines as SVG and PNG"),
     "machines": ("minicc.tools.machines", "print the emulated machines and where their numbers come from"),
     "opt": ("minicc.tools.opt", "run passes over a graph file and print what is left"),
+    "learn": ("minicc.lessons.learn", "a course: rebuild each stage of this compiler, and see it run"),
 }
 VIZ = "minicc.viz"
 

@@ -119,13 +119,13 @@ LESSON = Lesson(
             hints=("minicc.graph.infer.build", "Add the output to itself.", 'build(Builder(), "add", ...)'),
             discussion="A graph never changes; a new one shares the old one's nodes.",
             rubric=("a new graph", "nodes are immutable", "one node more", "sharing against copying"),
-            minutes=10, seconds=4.0),
+            minutes=10, seconds=3.0),
         Exercise(
             "1.3", Kind.COUNT, "Few products", answer="squares", run=run_squares, judge=judge_squares,
             starter_symptom="too many multiplications: 12",
             second_right="return [sum(range(1, 2 * n, 2)) for n in range(count)], 0.5 * 2",
             wrong=(
-                Wrong("return [0] * count, 0", "squares differs", "What is 2 * 2?"),
+                Wrong("return [0] * count, 0", "squares[1] differs: got 0, expected 1", "What is 2 * 2?"),
                 Wrong("return [n * n for n in range(count)]", "ValueError", "What comes beside the list?")),
             hints=("Look at the differences.", "They are 1, 3, 5, ...", "Add them up."),
             discussion="Strength reduction: a product becomes a running sum.",

@@ -1,13 +1,15 @@
-"""Runs what the documents show, and compares what it prints with what they say it prints.
+"""Runs the blocks of a page, and compares what they print with what the page says they print.
 
-    a document                          what is checked
-    ```python  ... ```                  runs, after the file's earlier blocks, in one namespace
+    a page                              what is checked
+    ```python  ... ```                  runs, after the page's earlier blocks, in one namespace
     ```text    ... ``` right below it   equals what that block printed, line by line
     ```console ... ```                  runs each `$ minicc ...` and `$ python ...`; its output is below it
+    ![...](graph.svg)                   a picture that a block drew with picture(..., "graph")
 
-A line `...` stands for any lines, and `...` within a line for any text, as in doctest: times vary between
-machines. A block that prints must show what, so that no reader has to guess. Commands that only instruct
-(`make test`) stand in `sh` blocks, which are not run here. rustdoc and Elixir run documents the same way.
+Goes in: a Markdown file. Comes out: its mismatches, its pictures, or a notebook. A line `...` stands for
+any lines, and `...` within a line for any text, as in doctest: times vary between machines. A block that
+prints must show what, so that no reader has to guess. Commands that only instruct (`make test`) stand in
+`sh` blocks, which are not run here. rustdoc and Elixir run documents the same way. Read next: pictures.py.
 """
 
 from __future__ import annotations
@@ -16,14 +18,19 @@ import contextlib
 import doctest
 import io
 import itertools
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from minicc.lessons.pictures import collected
 
 FENCE = re.compile(r"^(`{3,})(\w*)\s*$")
 RUNNABLE = {"minicc": ["-m", "minicc"], "python": []}
@@ -42,7 +49,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A block that did not print what its document says; `line` is where the document says it."""
+    """A block that did not print what its page says; `line` is where the page says it."""
 
     line: int
     said: str
@@ -72,7 +79,7 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def same(said: str, printed: str) -> bool:
-    """Whether the document's text stands for what was printed.
+    """Whether the page's text stands for what was printed.
 
     >>> same("a\\n...\\nd 1... ms", "a\\nb\\nc\\nd 17 ms\\n")
     True
@@ -85,7 +92,7 @@ def _trimmed(text: str) -> str:
 
 
 def check(path: Path) -> list[Mismatch]:
-    """Run the blocks of one document; the mismatches, in order. What a block raises goes up."""
+    """Run the blocks of one page; the mismatches, in order. What a block raises goes up."""
     names: dict[str, object] = {"__name__": "__main__"}
     wrong: list[Mismatch] = []
     found = list(blocks(path.read_text(encoding="utf-8")))
@@ -101,7 +108,7 @@ def check(path: Path) -> list[Mismatch]:
 
 
 def printed_by(block: Block, path: Path, names: dict[str, object]) -> str:
-    """Run one Python block as lines of its document, so that an error or a `loc` points into the document."""
+    """Run one Python block as lines of its page, so that an error or a `loc` points into the page."""
     code = compile("\n" * (block.line - 1) + block.text, str(path), "exec")
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(code, names)
@@ -122,3 +129,47 @@ def check_console(block: Block) -> list[Mismatch]:
             line = block.line + block.text[: part.start()].count("\n")
             wrong.append(Mismatch(line, part[2], printed))
     return wrong
+
+
+def pictures(path: Path) -> dict[str, Any]:
+    """The drawings that the page's Python blocks ask for, by name."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    with collected() as drawn:
+        for block in blocks(path.read_text(encoding="utf-8")):
+            if block.language == "python":
+                printed_by(block, path, names)
+        return drawn
+
+
+def notebook(text: str) -> str:
+    """A page as a Jupyter notebook: Python blocks are cells to run, with what they print below them."""
+    cells: list[dict[str, Any]] = []
+    lines, done = text.splitlines(keepends=True), 0
+    for block in blocks(text):
+        last = block.line - 1 + block.text.count("\n")  # the closing fence, counted from 0
+        output = block.language == "text" and block.follows and cells and cells[-1]["cell_type"] == "code"
+        if not output and block.language != "python":
+            continue
+        _add_words(cells, lines[done: block.line - 2])
+        done = last + 1
+        if output:
+            cells[-1]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": block.text}]
+        else:
+            cells.append({"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [],
+                          "source": block.text.rstrip("\n")})
+    _add_words(cells, lines[done:])
+    for number, cell in enumerate(cells):
+        cell["id"] = f"cell-{number}"
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    whole = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def _add_words(cells: list[dict[str, Any]], lines: list[str]) -> None:
+    if words := "".join(lines).strip():
+        cells.append({"cell_type": "markdown", "metadata": {}, "source": words})
+
+
+def dedented(code: str) -> str:
+    """Code without its common indent and its blank ends."""
+    return textwrap.dedent(code).strip("\n")
