@@ -62,12 +62,10 @@ def using(**functions: Callable) -> Iterator[None]:
 
     Raises: CompileError for an unknown slot, and at the end if a function was never called.
     """
-    for name, function in functions.items():
+    for name in functions:
         if name not in SLOTS:
             raise CompileError("using", "there is no such slot", got=name, need=", ".join(SLOTS),
                                hint=nearest(name, SLOTS))
-        if not callable(function):
-            raise CompileError("using", f"the slot {name} needs a function", got=repr(function))
     filled = {name: _Filled(function) for name, function in functions.items()}
     token = _slots.set({**_slots.get(), **filled})
     try:

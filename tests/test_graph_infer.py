@@ -98,7 +98,8 @@ def boolean(*shape: int) -> Type:
 ])
 def test_the_type_or_the_error_of_each_op(op, operands, attrs, result):
     if isinstance(result, str):
-        assert str(infer(op, tuple(operands), attrs)[0]) == result
+        types, _ = infer(op, tuple(operands), attrs)
+        assert str(*types) == result
         return
     with pytest.raises(result) as caught:
         infer(op, tuple(operands), attrs, (LINE,))

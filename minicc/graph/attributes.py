@@ -62,7 +62,6 @@ def _one_of(words: Collection[str]) -> Kind:
 
 
 ATTRIBUTES: dict[str, dict[str, Kind]] = {
-    "parameter": {"name": (str, "a name")},
     "constant": {"value": (_array, "an array of " + ", ".join(DTYPES))},
     "iota": {"axis": (_integer, "an integer"), "shape": _INTS, "dtype": _DTYPE},
     "compare": {"direction": _one_of(COMPARE)},

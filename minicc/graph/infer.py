@@ -1,11 +1,12 @@
 """The type of every operation's result, and every complaint about its operands.
 
-    infer("dot_general", (f32[128,784], f32[784,512]), {"contract": ((1,), (0,))})  ->  (f32[128,512],)
+    infer("dot_general", (f32[128,784], f32[784,512]), {"contract": ((1,), (0,))})
+        ->  (f32[128,512],), {"contract": ((1,), (0,)), "batch": ((), ())}
     infer("add", (f32[3], f32[4]), {})  ->  ShapeError: add: operand shapes differ. got f32[3] and f32[4]; ...
 
-Goes in: an op name, the operands' types, its attributes. Comes out: the result types; or an error that names
-the op, what it got, what it needs and the user's lines. `build` adds the node that goes with them, and is
-how every stage makes nodes. Invariants:
+Goes in: an op name, the operands' types, its attributes. Comes out: the result types, and the attributes in
+normal form; or an error that names the op, what it got, what it needs and the user's lines. `build` adds the
+node that goes with them, and is how every stage makes nodes. Invariants:
 - A node that exists is well typed; the stages below check nothing again.
 - Attributes are stored in one normal form, that of attributes.py.
 - Sizes of zero are legal everywhere, but a maximum over nothing is not.
@@ -203,21 +204,16 @@ OPS: tuple[str, ...] = tuple(_RULES)  # every op that computes something; "param
 
 
 def infer(op: str, operands: tuple[Type, ...], attrs: Mapping[str, Any],
-          at: tuple[Loc, ...] = ()) -> tuple[Type, ...]:
-    """The result types of an op.
+          at: tuple[Loc, ...] = ()) -> tuple[tuple[Type, ...], Mapping[str, Any]]:
+    """The result types of an op, and its attributes in normal form.
 
     Raises: ShapeError, DtypeError, or CompileError for an unknown op, a wrong operand count or a bad
     attribute.
 
-    >>> [str(type) for type in infer("reduce", (Type(DTYPES["f32"], (3, 4)),), {"kind": "sum", "axes": (0,)})]
-    ['f32[4]']
+    >>> types, attrs = infer("reduce", (Type(DTYPES["f32"], (3, 4)),), {"kind": "sum", "axes": [0]})
+    >>> str(*types), attrs
+    ('f32[4]', {'kind': 'sum', 'axes': (0,)})
     """
-    return typed(op, operands, attrs, at)[0]
-
-
-def typed(op: str, operands: tuple[Type, ...], attrs: Mapping[str, Any],
-          at: tuple[Loc, ...] = ()) -> tuple[tuple[Type, ...], Mapping[str, Any]]:
-    """The result types of an op, and its attributes in normal form."""
     if op not in _RULES:
         raise CompileError(op, "there is no such op", need="one of " + ", ".join(OPS), at=at,
                            hint=nearest(op, OPS))
@@ -233,7 +229,7 @@ def typed(op: str, operands: tuple[Type, ...], attrs: Mapping[str, Any],
 def build(builder: Builder, op: str, operands: tuple[Value, ...], attrs: Mapping[str, Any] | None = None,
           locs: tuple[Loc, ...] = ()) -> Value:
     """The node of this op on these operands, typed and checked."""
-    types, normal = typed(op, tuple(value.type for value in operands), attrs or {}, locs)
+    types, normal = infer(op, tuple(value.type for value in operands), attrs or {}, locs)
     return builder.node(op, operands, normal, types, locs)
 
 

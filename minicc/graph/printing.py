@@ -15,6 +15,7 @@ serves every op and nothing is elided, so text is a faithful file format. Read n
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,7 @@ def value_names(graph: Graph) -> dict[Node, str]:
     """Node -> what stands for it in text: a parameter's name, a scalar constant's digits, or %0, %1, ..."""
     names: dict[Node, str] = {}
     taken = set(RESERVED)
-    count = 0
+    numbers = itertools.count()
     for node in graph.nodes():
         if node.op == "parameter":
             names[node] = _unused(legal_name(node.attrs["name"]), taken)
@@ -57,8 +58,7 @@ def value_names(graph: Graph) -> dict[Node, str]:
         elif is_scalar_constant(node):
             names[node] = literal(node.attrs["value"])
         else:
-            names[node] = f"%{count}"
-            count += 1
+            names[node] = f"%{next(numbers)}"
     return names
 
 

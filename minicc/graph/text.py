@@ -29,7 +29,7 @@ import numpy as np
 
 from minicc.errors import CompileError, Loc
 from minicc.graph.attributes import nearest
-from minicc.graph.infer import constant, typed
+from minicc.graph.infer import constant, infer
 from minicc.graph.ir import BOOL, DTYPES, F32, I32, Builder, DType, Graph, Type, Value
 from minicc.graph.printing import RESERVED
 
@@ -175,7 +175,7 @@ class _Parser:
         declared = self.type()
         given = {attr: self.array(value, declared, colon) if op == "constant" else
                  _mapped(value, self.integer) for attr, value in words.items()}
-        types, attrs = typed(op, tuple(v.type for v in operands), given, (self.loc(name),))
+        types, attrs = infer(op, tuple(v.type for v in operands), given, (self.loc(name),))
         if types != (declared,):
             self.fail(f"{op} gives another type", types[0], colon, got=declared)
         self.define(name, self.builder.node(op, operands, attrs, types, self.locs()))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from minicc.errors import CompileError
-from minicc.graph.infer import typed
+from minicc.graph.infer import infer
 from minicc.graph.ir import Graph, Node, attribute_key
 from minicc.graph.printing import print_node, value_names
 
@@ -51,7 +51,7 @@ def _check_result(graph: Graph, node: Node, index: int, what: str) -> None:
 
 def _check_node(graph: Graph, node: Node) -> None:
     try:
-        types, attrs = typed(node.op, tuple(value.type for value in node.operands), node.attrs)
+        types, attrs = infer(node.op, tuple(value.type for value in node.operands), node.attrs)
     except CompileError as error:
         _fail(graph, node, error.what, error.got, error.need)
     if types != node.types:
