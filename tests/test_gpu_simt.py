@@ -24,9 +24,7 @@ from minicc.gpu.ir import (
     both,
     const,
     less,
-    plus,
     reg,
-    times,
 )
 from minicc.gpu.lower import lower
 from minicc.gpu.machine import A100
@@ -40,7 +38,7 @@ HERE = (Loc("model.py", 7, "y = x @ w"),)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_lane_mode_agrees_with_float64_at_ragged_sizes(name):
     for n in (1, 7, 127, 129, 1000) if name != "batched" else (1, 7, 127, 129):
-        assert agrees(PROGRAMS[name](n), lambda kernel, buffers: run_lane(lower(kernel, A100), buffers, A100))
+        assert agrees(PROGRAMS[name](n), lambda kernel, buffers: run_lane(lower(kernel), buffers, A100))
 
 
 def kernel(body: list, threads: int = 32, blocks: int = 1, elements: int = 4096) -> SimtKernel:
@@ -68,7 +66,7 @@ def at_least(value: int) -> Expr:
 
 
 def scaled(stride: int, offset: int = 0) -> Expr:
-    return plus(times(X, const(stride)), const(offset))
+    return X * stride + offset
 
 
 # -- counts --------------------------------------------------------------------------------------------------
@@ -106,7 +104,7 @@ def test_a_16_by_16_tile_reads_each_element_once_a_block():
     (tiled,) = kernels_of(layer(64)).kernels  # [64,33] @ [33,20]: 4 x 2 blocks, 3 steps of k
     module = kernels_of(layer(64))
     buffers = allocate(module, dict(zip("xwb", random_inputs(layer(64)), strict=True)))
-    report = run_lane(lower(tiled, A100), buffers, A100)
+    report = run_lane(lower(tiled), buffers, A100)
     assert report.blocks == 8
     # 8 warps in 8 blocks, for each of 3 steps of k: one load of x, two stores and 2 * 16 loads of tiles
     assert report.loads["x"].requests == 8 * 3 * 8
@@ -120,7 +118,7 @@ def test_the_order_and_number_of_blocks_at_a_time_change_nothing(monkeypatch):
     for chunk_bytes, seed in ((64 << 20, 0), (1, 1), (300_000, 2)):
         monkeypatch.setattr(simt, "CHUNK_BYTES", chunk_bytes)
         buffers = allocate(kernels_of(layer(100)), dict(zip("xwb", random_inputs(layer(100)), strict=True)))
-        report = run_lane(lower(tiled, A100), buffers, A100, seed)
+        report = run_lane(lower(tiled), buffers, A100, seed)
         seen.append((str(report), buffers["out"].tobytes()))
     assert seen[0] == seen[1] == seen[2]
 
@@ -147,7 +145,7 @@ def without(body: tuple, drop: int) -> tuple[tuple, int]:
                                                 (1, "writes what was just read by")])
 def test_a_matmul_that_misses_either_barrier_is_a_race(barrier, clash):
     (tiled,) = kernels_of(layer(32)).kernels
-    whole = lower(tiled, A100)
+    whole = lower(tiled)
     broken = replace(whole, body=without(whole.body, barrier)[0])
     buffers = allocate(kernels_of(layer(32)), dict(zip("xwb", random_inputs(layer(32)), strict=True)))
     with pytest.raises(MachineFault) as fault:

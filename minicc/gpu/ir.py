@@ -19,12 +19,13 @@ thread. Read next: lower.py makes these, cuda.py prints them, simt.py runs them.
 
 from __future__ import annotations
 
+<<<<<<< HEAD
+=======
 from collections.abc import Iterable, Iterator
+>>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
-
-import numpy as np
 
 from minicc.errors import Loc
 from minicc.graph.ir import BOOL, I32, DType
@@ -44,6 +45,39 @@ class Expr:
     dtype: DType = I32
     value: Any = None
 
+    def __add__(self, other: Expr | int) -> Expr:
+        return integers("add", self, other)
+
+    def __mul__(self, other: Expr | int) -> Expr:
+        return integers("multiply", self, other)
+
+    def __floordiv__(self, other: Expr | int) -> Expr:
+        return integers("floordiv", self, other)
+
+    def __mod__(self, other: Expr | int) -> Expr:
+        return integers("mod", self, other)
+
+
+def integers(op: str, left: Expr, right: Expr | int) -> Expr:
+    """An op on integers; what would change nothing is left out.
+
+    >>> m = reg("m")
+    >>> (const(0) + m * 1) // 1 == m, (m % 1).value
+    (True, 0)
+    """
+    right = right if isinstance(right, Expr) else const(right)
+    match op, left.value if left.op == "const" else None, right.value if right.op == "const" else None:
+        case ("add", 0, _) | ("multiply", 1, _):
+            return right
+        case ("add", _, 0) | ("multiply" | "floordiv", _, 1):
+            return left
+        case ("mod", _, 1):
+            return const(0)
+    return Expr(op, (left, right))
+
+
+BLOCK, THREAD_X, THREAD_Y = Expr("blockIdx.x"), Expr("threadIdx.x"), Expr("threadIdx.y")
+
 
 BLOCK, THREAD_X, THREAD_Y = Expr("blockIdx.x"), Expr("threadIdx.x"), Expr("threadIdx.y")
 
@@ -58,6 +92,8 @@ def reg(name: str, dtype: DType = I32) -> Expr:
     return Expr("reg", (), dtype, name)
 
 
+<<<<<<< HEAD
+=======
 def binary(op: str, a: Expr, b: Expr) -> Expr:
     """An op on integers, with what is known by now worked out.
 
@@ -87,6 +123,7 @@ def times(a: Expr, b: Expr) -> Expr:
     return binary("multiply", a, b)
 
 
+>>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
 def less(a: Expr, b: int) -> Expr:
     """a < b."""
     return Expr("compare", (a, const(b)), BOOL, "lt")
@@ -194,6 +231,8 @@ class SimtKernel:
     def shared_bytes(self) -> int:
         """Bytes of shared memory of one block."""
         return sum(array.elements * array.dtype.itemsize for array in self.shared)
+<<<<<<< HEAD
+=======
 
 
 def walk(body: Iterable[Statement]) -> Iterator[Statement]:
@@ -202,3 +241,4 @@ def walk(body: Iterable[Statement]) -> Iterator[Statement]:
         yield statement
         if isinstance(statement, For | If):
             yield from walk(statement.body)
+>>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84

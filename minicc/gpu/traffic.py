@@ -64,11 +64,6 @@ class LaneReport:
         return sum(access.units for access in (*self.loads.values(), *self.stores.values()))
 
     @property
-    def requests(self) -> int:
-        """Global loads and stores, each by one warp."""
-        return sum(access.requests for access in (*self.loads.values(), *self.stores.values()))
-
-    @property
     def bank_conflicts(self) -> int:
         """Wavefronts of shared memory beyond one per request."""
         return self.shared.units - self.shared.requests
