@@ -12,10 +12,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable
-<<<<<<< HEAD
 from functools import reduce
-=======
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
 from typing import Any
 
 import numpy as np
@@ -44,15 +41,8 @@ def copy(value: Any, out: np.ndarray) -> None:
 
 def iota(start: int, strides: tuple[int, ...], out: np.ndarray) -> None:
     """Fill an array with an affine index: start + i * strides[0] + j * strides[1] + ..."""
-<<<<<<< HEAD
     walks = [np.arange(0, size * stride, stride) for size, stride in zip(out.shape, strides, strict=True)]
     out[...] = reduce(np.add.outer, walks, np.asarray(start))
-=======
-    total: Any = start
-    for dim, stride in enumerate(strides):
-        total = total + stride * np.arange(out.shape[dim]).reshape(-1, *[1] * (out.ndim - dim - 1))
-    copy(total, out)
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
 
 
 def select(pred: Any, on_true: Any, on_false: Any, out: np.ndarray) -> None:

@@ -19,10 +19,6 @@ thread. Read next: lower.py makes these, cuda.py prints them, simt.py runs them.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-=======
-from collections.abc import Iterable, Iterator
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -79,9 +75,6 @@ def integers(op: str, left: Expr, right: Expr | int) -> Expr:
 BLOCK, THREAD_X, THREAD_Y = Expr("blockIdx.x"), Expr("threadIdx.x"), Expr("threadIdx.y")
 
 
-BLOCK, THREAD_X, THREAD_Y = Expr("blockIdx.x"), Expr("threadIdx.x"), Expr("threadIdx.y")
-
-
 def const(value: Any, dtype: DType = I32) -> Expr:
     """A constant."""
     return Expr("const", (), dtype, dtype.numpy.type(value).item())
@@ -92,38 +85,6 @@ def reg(name: str, dtype: DType = I32) -> Expr:
     return Expr("reg", (), dtype, name)
 
 
-<<<<<<< HEAD
-=======
-def binary(op: str, a: Expr, b: Expr) -> Expr:
-    """An op on integers, with what is known by now worked out.
-
-    >>> binary("add", const(2), const(3)).value, binary("multiply", reg("m"), const(1)).value
-    (5, 'm')
-    """
-    fold = {"add": np.add, "multiply": np.multiply, "floordiv": np.floor_divide, "mod": np.remainder}
-    if a.op == b.op == "const":
-        return const(fold[op](a.value, b.value))
-    match op, a.value if a.op == "const" else None, b.value if b.op == "const" else None:
-        case ("add", 0, _) | ("multiply", 1, _):
-            return b
-        case ("add", _, 0) | ("multiply" | "floordiv", _, 1):
-            return a
-        case ("mod", _, 1):
-            return const(0)
-    return Expr(op, (a, b))
-
-
-def plus(a: Expr, b: Expr) -> Expr:
-    """a + b."""
-    return binary("add", a, b)
-
-
-def times(a: Expr, b: Expr) -> Expr:
-    """a * b."""
-    return binary("multiply", a, b)
-
-
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
 def less(a: Expr, b: int) -> Expr:
     """a < b."""
     return Expr("compare", (a, const(b)), BOOL, "lt")
@@ -231,14 +192,3 @@ class SimtKernel:
     def shared_bytes(self) -> int:
         """Bytes of shared memory of one block."""
         return sum(array.elements * array.dtype.itemsize for array in self.shared)
-<<<<<<< HEAD
-=======
-
-
-def walk(body: Iterable[Statement]) -> Iterator[Statement]:
-    """Every statement of a body, in the order of the text."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, For | If):
-            yield from walk(statement.body)
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84

@@ -5,16 +5,9 @@
             for k0 in steps of 16: load a 16 x 16 tile of x and one of w; barrier; 16 multiply-adds; barrier
             if m < 128 && n < 512: y[m * 512 + n] = maximum(acc + b[n], 0)
 
-<<<<<<< HEAD
 Goes in: any legal Kernel, tiled or not. Comes out: a SimtKernel. Two of the parallel axes become the x and y
 of a thread block, the others blocks; reductions and whole axes become loops in each thread. Dots that no tile
 fits are loops as well. Invariant: a value is computed outside of every loop whose axis it does not vary over.
-=======
-Goes in: any legal Kernel, tiled or not, and a GPUSpec. Comes out: a SimtKernel. Two of the parallel axes
-become the x and y of a thread block, the others blocks; reductions and whole axes become loops in each
-thread. Dots that no tile fits are loops as well. Invariant: a value is computed outside of every loop whose
-axis it does not vary over.
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
 
 It is plain on purpose: no register tiles, no reductions across threads. CUTLASS and Triton start from the
 same shared tile and add those. Read next: cuda.py to see the text, simt.py to run it.
@@ -27,19 +20,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 
-<<<<<<< HEAD
 from minicc.errors import Loc
 from minicc.gpu import ir
 from minicc.gpu.calls import Names
 from minicc.gpu.ir import Expr, both, const, less, reg
 from minicc.gpu.machine import MOST_THREADS_PER_BLOCK, WARP
-=======
-from minicc.errors import CompileError, Loc
-from minicc.gpu import ir
-from minicc.gpu.calls import Names
-from minicc.gpu.ir import Expr, binary, both, const, less, plus, reg, times
-from minicc.gpu.machine import MOST_THREADS_PER_BLOCK, WARP, GPUSpec
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
 from minicc.gpu.views import flat_index, padding
 from minicc.gpu.whole import whole
 from minicc.graph.ir import BOOL
@@ -119,13 +104,8 @@ class _Lower:
         """An affine index as an expression."""
         total = const(0)
         for name, stride in index.terms:
-<<<<<<< HEAD
             total += scope.at[name] * stride
         return total + index.offset
-=======
-            total = plus(total, times(scope.at[name], const(stride)))
-        return plus(total, const(index.offset))
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
 
     def load(self, scope: _Scope, block: Block) -> Expr:
         """Read an operand's element; outside its array, the fill."""
@@ -165,20 +145,10 @@ class _Lower:
         with self.loops(scope, reduced_axes(block)) as inner:
             args = tuple(self.value(inner, arg) for arg in block.args)
             term = args[0] if len(args) == 1 else Expr("multiply", args, block.dtype)
-<<<<<<< HEAD
             combined = Expr(COMBINE[kind], (total, term), block.dtype)
             inner.statements.append(ir.Set(total.value, combined, block.locs))
         return total
 
-=======
-            self.accumulate(inner, total, COMBINE[kind], term, block)
-        return total
-
-    def accumulate(self, scope: _Scope, total: Expr, op: str, term: Expr, block: Block) -> None:
-        """total = op(total, term)."""
-        scope.statements.append(ir.Set(total.value, Expr(op, (total, term), block.dtype), block.locs))
-
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
     def store(self, scope: _Scope, statement: Statement) -> None:
         """Write an output's element, or in loops its elements along whole axes."""
         output, value = self.operands[statement.target], statement.value
@@ -199,13 +169,8 @@ class _Lower:
         start = reg(self.names.fresh(f"{inner}0"))
         with self.loops(scope, outer) as around:
             step = _Scope(around.at)
-<<<<<<< HEAD
             left = self.tile(step, lhs, rows, inner, start + ir.THREAD_X, block.locs)
             right = self.tile(step, rhs, columns, inner, start + ir.THREAD_Y, block.locs)
-=======
-            left = self.tile(step, lhs, rows, inner, plus(start, ir.THREAD_X), block.locs)
-            right = self.tile(step, rhs, columns, inner, plus(start, ir.THREAD_Y), block.locs)
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
             barrier = ir.Barrier(block.locs)
             body = (*step.statements, barrier, self.multiply_add(total, left, right, block), barrier)
             around.statements.append(ir.For(start.value, self.sizes[inner], TILE, body))
@@ -221,23 +186,13 @@ class _Lower:
         value = self.value(part, arg)
         if mask and (arg.op != "load" or self.operands[arg.attrs["ref"]].fill):
             value = self.let(part, "t", Expr("select", (mask, value, const(0, arg.dtype)), arg.dtype))
-<<<<<<< HEAD
         step.statements.append(ir.Store(tile.name, ir.THREAD_Y * TILE + ir.THREAD_X, value, locs=locs))
-=======
-        slot = plus(times(ir.THREAD_Y, const(TILE)), ir.THREAD_X)
-        step.statements.append(ir.Store(tile.name, slot, value, locs=locs))
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
         return tile
 
     def multiply_add(self, total: Expr, left: ir.Array, right: ir.Array, block: Block) -> ir.For:
         """The loop over a pair of tiles: total += left[y][i] * right[i][x]."""
         i, l, r = (self.names.fresh(wish) for wish in "ilr")
-<<<<<<< HEAD
         row, column = ir.THREAD_Y * TILE + reg(i), reg(i) * TILE + ir.THREAD_X
-=======
-        row = plus(times(ir.THREAD_Y, const(TILE)), reg(i))
-        column = plus(times(reg(i), const(TILE)), ir.THREAD_X)
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
         product = Expr("multiply", (reg(l, left.dtype), reg(r, right.dtype)), block.dtype)
         return ir.For(i, TILE, 1, (
             ir.Load(l, left.name, row, left.dtype, locs=block.locs),
@@ -251,33 +206,19 @@ class _Lower:
 
     # -- the whole kernel ------------------------------------------------------------------------------------
 
-<<<<<<< HEAD
     def run(self, tiled: Block | None) -> ir.SimtKernel:
         """Lower the kernel, with this dot of it in tiles."""
-=======
-    def run(self, dots: Sequence[Block]) -> ir.SimtKernel:
-        """Lower the kernel, these of its dots in tiles."""
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
         kernel, top = self.kernel, _Scope({})
         parallel = [axis for axis in kernel.axes if axis.kind is AxisKind.PARALLEL]
         lanes = dict(zip(self.threads, (ir.THREAD_Y, ir.THREAD_X), strict=True))
         rest = ir.BLOCK
         for axis in reversed(parallel):  # the blocks of the last axis are neighbours
-<<<<<<< HEAD
             block = rest if axis is parallel[0] else rest % axis.steps
             rest //= axis.steps
             place = block * axis.block + lanes.get(axis.name, 0)
             top.at[axis.name] = reg(self.places[axis.name])
             top.statements.append(ir.Let(self.places[axis.name], place))
         body = _Scope(top.at, values={tiled: self.tiled_dot(top, tiled)} if tiled else {})
-=======
-            block = rest if axis is parallel[0] else binary("mod", rest, const(axis.steps))
-            rest = binary("floordiv", rest, const(axis.steps))
-            place = plus(times(block, const(axis.block)), lanes.get(axis.name, const(0)))
-            top.at[axis.name] = reg(self.places[axis.name])
-            top.statements.append(ir.Let(self.places[axis.name], place))
-        body = _Scope(top.at, values={dot: self.tiled_dot(top, dot) for dot in dots})
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
         for statement in kernel.body:
             self.store(body, statement)
         inside = both(*(self.within(axis, top.at[axis]) for axis in self.threads if axis))
@@ -291,18 +232,13 @@ class _Lower:
                              (*top.statements, *guarded))
 
 
-<<<<<<< HEAD
 def lower(kernel: Kernel) -> ir.SimtKernel:
-=======
-def lower(kernel: Kernel, spec: GPUSpec) -> ir.SimtKernel:
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
     """The SIMT kernel of a kernel.
 
     Raises: OutOfRangeError if an operand leaves its array without a fill.
     """
     kernel = whole(kernel)
     parallel = [axis for axis in kernel.axes if axis.kind is AxisKind.PARALLEL]
-<<<<<<< HEAD
     dots = [block for block in kernel.blocks() if block.op == "dot"]
     fits = ((dot, axes) for dot in dots if (axes := tile_axes(dot, parallel)))
     tiled, threads = next(fits, (None, thread_axes(parallel)))
@@ -311,22 +247,6 @@ def lower(kernel: Kernel, spec: GPUSpec) -> ir.SimtKernel:
         own = [TILE, TILE] if threads[0] else [1, ROW_THREADS]
     blocks = {axis.name: 1 for axis in parallel} | dict(zip(threads, own, strict=True))
     return _Lower(kernel.tiled(blocks), threads).run(tiled)
-=======
-    pairs = {block: tile_axes(block, parallel) for block in kernel.blocks() if block.op == "dot"}
-    pair = next(filter(None, pairs.values()), None)
-    threads = pair or thread_axes(parallel)
-    own = [kernel.axis(name).block if name else 1 for name in threads]
-    plain = [TILE, TILE] if threads[0] else [1, ROW_THREADS]
-    blocks = own if not pair and WARP <= prod(own) <= MOST_THREADS_PER_BLOCK else plain
-    sizes = {axis.name: 1 for axis in parallel} | dict(zip(threads, blocks, strict=True))
-    dots = [dot for dot, axes in pairs.items() if pair and axes == pair]
-    simt = _Lower(kernel.tiled(sizes), threads).run(dots)
-    if simt.shared_bytes > spec.shared_kib_per_block * 1024:
-        raise CompileError(f"lower {kernel.name}", "its tiles do not fit the shared memory of a thread block",
-                           got=f"{simt.shared_bytes} bytes", need=f"at most {spec.shared_kib_per_block} KiB",
-                           at=kernel.locs())
-    return simt
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
 
 
 def thread_axes(parallel: Sequence[Axis]) -> tuple[str, str]:
@@ -338,19 +258,11 @@ def thread_axes(parallel: Sequence[Axis]) -> tuple[str, str]:
 
 def tile_axes(dot: Block, parallel: Sequence[Axis]) -> tuple[str, str] | None:
     """The axes of a dot's rows and columns, in the kernel's order, if shared tiles fit it; else None."""
-<<<<<<< HEAD
-=======
-    names = [axis.name for axis in parallel]
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
     lhs, rhs = (set(arg.axes) for arg in dot.args)
     names = [axis.name for axis in parallel]
     rows, columns = ([name for name in names if name in only] for only in (lhs - rhs, rhs - lhs))
     nested = any(reduced_axes(block) for arg in dot.args for block in post_order(arg))
-<<<<<<< HEAD
     if nested or not reduced_axes(dot) or not rows or not columns or not set(dot.axes) <= set(names):
-=======
-    if nested or not contract or not rows or not columns or not set(dot.axes) <= set(names):
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
         return None
     y, x = sorted((rows[-1], columns[-1]), key=names.index)
     return y, x

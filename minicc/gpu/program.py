@@ -41,11 +41,7 @@ class GPUProgram:
     @cached_property
     def simt(self) -> tuple[SimtKernel, ...]:
         """The kernels as SIMT code; lowered when first asked for, since vector mode does not need it."""
-<<<<<<< HEAD
         return tuple(lower(kernel) for kernel in self.module.kernels)
-=======
-        return tuple(lower(kernel, self.spec) for kernel in self.module.kernels)
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
 
     def run(self, buffers: Buffers) -> None:
         """Run every kernel in vector mode. buffers: the inputs by name; temporaries and outputs are added."""

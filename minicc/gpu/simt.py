@@ -253,14 +253,8 @@ def run_lane(kernel: ir.SimtKernel, buffers: Buffers, spec: GPUSpec, seed: int =
     threads = prod(kernel.threads)
     resident = occupancy(spec, threads, ASSUMED_REGISTERS, kernel.shared_bytes)
     report = LaneReport(kernel.name, kernel.blocks, threads, resident)
-<<<<<<< HEAD
     order = np.random.default_rng(seed).permutation(kernel.blocks)
     most = max(1, CHUNK_BYTES // (8 * threads * ASSUMED_REGISTERS + 4 * kernel.shared_bytes))
-=======
-    registers = sum(isinstance(statement, ir.Let | ir.Load) for statement in ir.walk(kernel.body))
-    order = np.random.default_rng(seed).permutation(kernel.blocks)
-    most = max(1, CHUNK_BYTES // (8 * threads * (registers + 4) + 4 * kernel.shared_bytes))
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
     with np.errstate(all="ignore"):
         for start in range(0, kernel.blocks, most):
             _Chunk(kernel, memory, order[start : start + most], report).run(kernel.body)

@@ -53,21 +53,13 @@ class _Writer:
     """The function under construction: its lines, and which array holds what."""
 
     def __init__(self, kernel: Kernel) -> None:
-<<<<<<< HEAD
         self.names = Names()
-=======
-        self.kernel, self.names = kernel, Names()
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
         self.sizes = {axis.name: axis.size for axis in kernel.axes}
         self.blocks = {axis.name: axis.block for axis in kernel.axes}
         self.loop = next((axis.name for axis in kernel.axes if axis.block < axis.size), "")
         self.low, self.high = (self.names.fresh(self.loop, number) for number in (0, 1))
         self.head: list[str] = []
         self.cuts: list[str] = []  # lines that take the step's part of an array
-<<<<<<< HEAD
-=======
-        self.body: list[str] = []
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
         self.temporaries: list[Array] = []
         self.outputs = {operand.name for operand in kernel.outputs}
         self.arrays = {operand.name: self.open(operand) for operand in kernel.operands}
@@ -126,11 +118,7 @@ class _Writer:
             else:
                 args = [values[arg] for arg in block.args]
                 uses.subtract(block.args)
-<<<<<<< HEAD
                 dead = [values[arg] for arg in block.args if not uses[arg] and arg.op not in LEAVES]
-=======
-                dead = [values[arg] for arg in {*block.args} if not uses[arg] and arg.op not in LEAVES]
->>>>>>> 7ea6de0d1a87019755396eaba9511e5bc0a88c84
                 in_place = block.op not in ("dot", "reduce")
                 free = [target] if block is root and (in_place or target not in args) else []
                 values[block] = self.place(block, free + dead + spare if in_place else free + spare)
