@@ -119,6 +119,26 @@ def test_outside_of_its_array_a_padded_operand_reads_as_its_fill(blocks: tuple[i
     assert (found == -np.pad(a, ((3, 7), (5, 195)), constant_values=1.5)).all()
 
 
+def test_a_block_that_lies_outside_altogether_copies_nothing_and_reads_back_from_text():
+    x = operand("x", F32, (4, 100), Index((("b", 1),), -1), Index((("n", 1),), -5), fill=1.5)
+    y = operand("y", F32, (6, 300), "b", "n")
+    mod = module(kernel("pad", axes(b=(6, 1, "p"), n=(300, 300, "p")), y, op("negate", load(x)), x))
+    a = normal(4, 100)
+    (found,) = outputs(mod, x=a)
+    assert (found == -np.pad(a, ((1, 1), (5, 195)), constant_values=1.5)).all()
+    assert parse(str(compiled(mod))) == compiled(mod)
+
+
+def test_a_body_in_which_everything_is_used_twice_is_lowered_once():
+    x, y = operand("x", F32, (3000,), "n"), operand("y", F32, (3000,), "n")
+    value = load(x)
+    for _ in range(100):
+        value = op("add", value, op("multiply", value, 0.01))
+    k = kernel("deep", axes(n=(3000, 1024, "p")), y, value, x)
+    (found,) = outputs(module(k), x=np.ones(3000, np.float32))
+    close(found, np.full(3000, 1.01**100), 1e-4)
+
+
 # ---- reductions ----
 
 @pytest.mark.parametrize(("m", "n", "block"), [(37, 10, 8), (20, 1000, 16), (3, 5000, 3)])

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from minicc.graph.ir import BOOL, I32
 from minicc.kernel.ir import Block, Index, Statement
@@ -54,11 +55,13 @@ class Body:
     extents: Mapping[str, Scalar]
     temp: Callable[[Block, Frame], Home]
     made: dict[tuple[Block, Frame], Home] = field(default_factory=dict)
+    prepared: set[tuple[Block, Frame]] = field(default_factory=set)
     shared: set[Block] = field(default_factory=set)
 
     def statement(self, statement: Statement) -> None:
         """Compute a value into its target."""
         self.made.clear()
+        self.prepared.clear()
         self.shared = _shared(statement.value)
         home, value = self.refs[statement.target], statement.value
         dot = _accumulated_dot(statement)
@@ -75,8 +78,9 @@ class Body:
     def prepare(self, block: Block, frame: Frame) -> None:
         """Make what is needed before the value can be computed place by place in this frame."""
         outer, frame = frame, self.frame_of(block, frame)
-        if (block, frame) in self.made:
+        if (block, outer) in self.prepared or (block, frame) in self.made:
             return
+        self.prepared.add((block, outer))
         match block.op:
             case "load":
                 if self.refs[block.attrs["ref"]].frame != frame:
@@ -190,7 +194,7 @@ class Nest:
         if home is not None:
             loaded = self.load(home, row, panel, block)
             return as_mask(write, loaded) if block.dtype == BOOL else loaded
-        args = tuple(self.value(arg, row, panel) for arg in block.args)
+        args = tuple(map(self.value, block.args, repeat(row), repeat(panel)))  # not a loop: bodies are deep
         write.locs = block.locs or write.locs
         match block.op:
             case "constant":

@@ -70,6 +70,18 @@ def round_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
+def parts_of(root: Block) -> list[Block]:
+    """A value and all it is computed from, each once, users first."""
+    found: dict[Block, None] = {}
+    stack = [root]
+    while stack:
+        part = stack.pop()
+        if part not in found:
+            found[part] = None
+            stack.extend(reversed(part.args))
+    return list(found)
+
+
 def _thin(dot: Block, big: set[str]) -> bool:
     """Whether a dot is no work for a matrix unit: a vector comes out, or nothing or too much is summed."""
     return len(big & set(dot.axes)) < 2 or len(big & set(dot.attrs["contract"])) != 1
@@ -157,13 +169,10 @@ class Layout:
     def of(self, block: Block) -> Frame:
         """The way round in which most of a value's work is done: that of the first matrix it loads."""
         big = set(self.big(block.axes))
-        stack = [block]
-        while stack:
-            part = stack.pop()
+        for part in parts_of(block) if len(big) == 2 else ():
             frame = self.operands.get(part.attrs["ref"], Frame()) if part.op == "load" else Frame()
-            if len(big) == 2 and {frame.rows, frame.cols} == big:
+            if {frame.rows, frame.cols} == big:
                 return frame
-            stack.extend(reversed(part.args))
         return self.natural(block.axes)
 
     def pitch(self, frame: Frame) -> int:

@@ -29,7 +29,7 @@ from minicc.graph.ir import F32
 from minicc.kernel.ir import Block
 from minicc.tpu.assembly import At
 from minicc.tpu.isa import Operand
-from minicc.tpu.layout import Frame, Home
+from minicc.tpu.layout import Frame, Home, parts_of
 from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.recipes import EXPENSIVE
 
@@ -66,7 +66,7 @@ def matmul(body: Body, block: Block, home: Home, accumulate: bool) -> Home:
 
 def _costly(block: Block) -> bool:
     """Whether computing a value for every panel anew would take long."""
-    return block.op in EXPENSIVE or any(_costly(arg) for arg in block.args)
+    return any(part.op in EXPENSIVE for part in parts_of(block))
 
 
 @dataclass

@@ -47,11 +47,12 @@ def window(write: Writer, layout: Layout, operand: Operand, point: Point) -> Win
         for number, (_, dim, stride) in enumerate(dims):
             skipped[number], shape[number] = _inside(write, starts[dim], sizes[dim], stride, shape[number])
             element = write.add(element, write.mul(skipped[number], steps[number]))
-        inside = _outside_dims_inside(write, operand, [dim for _, dim, _ in dims], starts)
+        inside = _stands_inside(write, operand, [dim for _, dim, _ in dims], starts)
     if not dims or (frame.rows and not frame.cols):  # a column, or a single element: one lane
         shape, steps, skipped = [*shape, 1], [*steps, 1], [*skipped, 0]
     if operand.fill is not None:
         shape[-1] = write.mul(shape[-1], inside)
+        element = write.max(element, 0)  # of a block all outside, which copies nothing
     panel = write.div(skipped[-1], LANES)
     lane = write.sub(skipped[-1], write.mul(panel, LANES))
     rows = (*skipped[:-1], write.mul(panel, layout.pitch(frame)))
@@ -65,7 +66,7 @@ def _inside(write: Writer, start: Scalar, size: int, stride: int, extent: Scalar
     return before, write.max(write.sub(write.min(extent, until), before), 0)
 
 
-def _outside_dims_inside(write: Writer, operand: Operand, walked: list[int], starts: list[Scalar]) -> Scalar:
+def _stands_inside(write: Writer, operand: Operand, walked: list[int], starts: list[Scalar]) -> Scalar:
     """1 if the dimensions of which the block has one element stand inside the array there, else 0."""
     inside: Scalar = 1
     for dim, start in enumerate(starts):
