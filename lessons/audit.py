@@ -12,8 +12,10 @@ of a test suite. Read next: sandbox.py.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from minicc.lessons.course import Course, Exercise, Lesson
 from minicc.lessons.generate import generated, merged, region_with, solution, starter
 
 FEWEST_WRONG = 2  # and the starter
+SIDE_BY_SIDE = 4  # processes, at most
 
 
 @dataclass(frozen=True)
@@ -80,10 +83,10 @@ def prove(course: Course, lesson: Lesson, trial: Trial) -> Proof:
 
 def audit(course: Course, lessons: tuple[Lesson, ...]) -> Iterator[Proof]:
     """Every answer to every exercise of these lessons."""
-    for lesson in lessons:
-        for exercise in lesson.exercises:
-            for trial in trials(course, lesson, exercise):
-                yield prove(course, lesson, trial)
+    every = [(lesson, trial) for lesson in lessons for exercise in lesson.exercises
+             for trial in trials(course, lesson, exercise)]
+    with ThreadPoolExecutor(min(SIDE_BY_SIDE, os.cpu_count() or 1)) as pool:
+        yield from pool.map(lambda pair: prove(course, *pair), every)
 
 
 def gaps(course: Course, lessons: tuple[Lesson, ...]) -> list[str]:

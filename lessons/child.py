@@ -46,7 +46,7 @@ PROCESS_EVENTS = ("os.fork", "os.forkpty", "os.exec", "os.spawn", "os.posix_spaw
 PLAIN = (str, int, float, bool, type(None))
 CONSTANTS = (*PLAIN, list)  # globals of these types may change in a module that works as it should
 
-TOP = "the answer"
+TOP, STARTED = "the answer", "started"
 FRAMES = 3000  # of a stack, looked through for the learner's lines
 
 Report = dict[str, Any]
@@ -244,6 +244,7 @@ def main(arguments: list[str]) -> None:
             write(dumps(report), encoding="utf-8")
         end(0)
 
+    write(dumps({"status": STARTED}), encoding="utf-8")
     learner = threading.get_ident()
 
     def late() -> None:

@@ -66,6 +66,7 @@ from minicc.lessons.verdicts import Verdict
 HERE = Path(__file__).resolve().parent
 HINTS = ("where to look", "what to think", "how to start")
 RUBRIC = ("claim", "mechanism", "number", "trade-off")
+SHOWN_SEED, HIDDEN_SEED = 0, 7
 KEY_FILE = re.compile(r"\d\d_\w+\.py")
 
 
@@ -108,7 +109,8 @@ class Exercise:
     answer: the name in exercises.py that is checked. run(answer, case) -> data, in the learner's process.
     judge(data, seed) -> Verdict, in a clean one. hints: one for each of HINTS. rubric: what an answer in talk
     has at each of RUBRIC. seconds: what a check may take, at most. called: whether a function `answer` that
-    nothing called fails the check.
+    nothing called fails the check. seeds: what shapes and data are made from, one trial each; without any,
+    0, and for what is built another one, so that an answer cut to the shapes it saw fails.
     """
 
     id: str
@@ -126,6 +128,12 @@ class Exercise:
     starter_symptom: str = "not done yet"
     seconds: float = 20.0
     called: bool = True
+    seeds: tuple[int, ...] = ()
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds that an answer is tried with, in order."""
+        return self.seeds or (SHOWN_SEED, *((HIDDEN_SEED,) if self.kind is Kind.BUILD else ()))
 
 
 @dataclass(frozen=True, eq=False)

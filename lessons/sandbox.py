@@ -22,13 +22,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from minicc.errors import MiniccError
+from minicc.lessons.child import STARTED
 from minicc.lessons.course import Course, Exercise, Lesson
 from minicc.lessons.verdicts import Verdict, failed
 
@@ -36,6 +37,8 @@ PRINTED_BYTES = 1 << 20
 SHOWN_CHARACTERS = 2000  # of what an answer printed
 RESULT_BYTES = 64 << 20
 GRACE_SECONDS = 6.0  # to start Python, and beyond the limit that the process keeps itself
+
+_judging = threading.Lock()  # an audit tries answers side by side, but judges one at a time
 
 # status -> what it is called; the names in braces come from the report
 SAID = {
@@ -53,6 +56,7 @@ SAID = {
     "output": "printed more than 1 MiB and was stopped",
     "gone": "ended the whole process before the check was over (exit code {text}); os._exit does that",
     "crash": "the process crashed ({text}); recursion without end is the usual cause",
+    "broken": "the check itself could not start: {text}",
     "garbled": "what came back from the check cannot be read",
 }
 
@@ -101,8 +105,19 @@ def end(process: subprocess.Popen) -> None:
             process.kill()
 
 
-def check(course: Course, lesson: Lesson, exercise: Exercise, file: Path, seed: int = 0) -> Checked:
-    """Try the answer that stands in a file, and judge it."""
+def check(course: Course, lesson: Lesson, exercise: Exercise, file: Path) -> Checked:
+    """Try the answer that stands in a file with each of the exercise's seeds, until one fails."""
+    for seed in exercise.all_seeds:
+        checked = try_once(course, lesson, exercise, file, seed)
+        if not checked.verdict.passed:
+            break
+    if seed == exercise.all_seeds[0]:
+        return checked
+    return replace(checked, verdict=checked.verdict.noting(f"(shapes and data of seed {seed})"))
+
+
+def try_once(course: Course, lesson: Lesson, exercise: Exercise, file: Path, seed: int) -> Checked:
+    """Try the answer that stands in a file with one seed, and judge it."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         result = Path(folder, "result.json")
         words = [course.key(lesson), exercise.id, file.resolve(), result, seed, exercise.seconds]
@@ -144,23 +159,28 @@ def _report(result: Path, code: int | None, printed: _Printed) -> dict[str, Any]
     """What the process wrote; without that, what became of it."""
     if printed.over:
         return {"status": "output"}
-    if not result.exists() or not result.stat().st_size:
-        if code is None:
-            return {"status": "timeout"}
-        if code < 0 or code > 255:  # a signal; on Windows, an exception's number
-            return {"status": "crash", "text": _signal_name(code)}
-        text = printed.data.decode("utf-8", "replace")
-        if code == 1 and "MemoryError" in text:
-            return {"status": "memory"}
-        return {"status": "gone", "text": str(code)}
+    if not result.exists():  # not even the first line of child.main
+        last = printed.data.decode("utf-8", "replace").strip().splitlines() or ["nothing was said"]
+        return {"status": "broken", "text": last[-1]}
     try:
         if result.stat().st_size > RESULT_BYTES:
             return {"status": "garbled"}
         report = json.loads(result.read_text(encoding="utf-8"))
-        known = isinstance(report, dict) and report.get("status") in ("data", *SAID)
-        return report if known else {"status": "garbled"}
     except (ValueError, RecursionError):
         return {"status": "garbled"}
+    status = report.get("status") if isinstance(report, dict) else ""
+    if status == STARTED:
+        return _unfinished(code)
+    return report if status in ("data", *SAID) else {"status": "garbled"}
+
+
+def _unfinished(code: int | None) -> dict[str, Any]:
+    """What became of a process that began and did not report."""
+    if code is None:
+        return {"status": "timeout"}
+    if code < 0 or code > 255:  # a signal; on Windows, an exception's number
+        return {"status": "crash", "text": _signal_name(code)}
+    return {"status": "gone", "text": str(code)}
 
 
 def _signal_name(code: int) -> str:
@@ -183,7 +203,8 @@ def _said(exercise: Exercise, report: Mapping[str, Any]) -> list[str]:
 
 def _judged(exercise: Exercise, report: Mapping[str, Any], seed: int) -> Verdict:
     try:
-        return exercise.judge(_arrays(report["data"]), seed)
+        with _judging:
+            return exercise.judge(_arrays(report["data"]), seed)
     except MiniccError as error:
         return failed(f"what you returned does not hold: {str(error).splitlines()[0]}",
                       *str(error).splitlines()[1:])
