@@ -38,9 +38,11 @@ def regions(text: str) -> dict[str, str]:
     {'head': 'import a\\n', '1.1': '# ---- 1.1 x\\nb\\n'}
     """
     starts = list(REGION.finditer(text))
-    ends = [match.start() for match in starts[1:]] + [len(text)]
-    found = {HEAD: text[: starts[0].start()] if starts else text}
-    return found | {match[1]: text[match.start(): end] for match, end in zip(starts, ends, strict=True)}
+    ends = [*(match.start() for match in starts), len(text)]
+    found = {HEAD: text[: ends[0]]}
+    for match, end in zip(starts, ends[1:], strict=True):
+        found[match[1]] = found.get(match[1], "") + text[match.start(): end]  # it may stand there twice
+    return found
 
 
 def merged(text: str, fresh: dict[str, str]) -> str:

@@ -36,7 +36,7 @@ from minicc.lessons.verdicts import Verdict, failed
 PRINTED_BYTES = 1 << 20
 SHOWN_CHARACTERS = 2000  # of what an answer printed
 RESULT_BYTES = 64 << 20
-GRACE_SECONDS = 6.0  # to start Python, and beyond the limit that the process keeps itself
+GRACE_SECONDS = 10.0  # to start Python, and beyond the limit that the process keeps itself
 
 _judging = threading.Lock()  # an audit tries answers side by side, but judges one at a time
 

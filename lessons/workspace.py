@@ -15,6 +15,7 @@ Read next: learn.py.
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,13 +141,20 @@ def _lay_out(workspace: Workspace, lesson: Lesson) -> list[str]:
                       if digest(text) not in (known.get(id), digest(fresh.get(id, "")))}
             notes = [f"{lesson.folder}/exercises.py: kept your {_named(id)}; the course's has changed"
                      for id in fresh if id in edited and known.get(id, "") != digest(fresh[id])]
-            take = {id: text for id, text in fresh.items() if id not in edited}
-            write_file(file, merged(workspace.text(lesson), take))
+            text = workspace.text(lesson)
+            lost = {each.id for each in lesson.exercises if each.id not in mine and _defines(text, each)}
+            take = {id: text for id, text in fresh.items() if id not in edited | lost}
+            write_file(file, merged(text, take))
         else:
             take = fresh
             write_file(file, "".join(fresh.values()))
         known |= {id: digest(text) for id, text in take.items()}
     return notes
+
+
+def _defines(text: str, exercise: Exercise) -> bool:
+    """Whether the answer stands in a file whose `# ----` line is gone."""
+    return re.search(rf"^(def )?{re.escape(exercise.answer)}\b", text, re.MULTILINE) is not None
 
 
 def _named(id: str) -> str:

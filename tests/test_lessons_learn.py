@@ -44,6 +44,12 @@ def test_merging_swaps_a_region_and_leaves_the_rest():
     assert list(regions(text)) == ["head", "1.1", "1.2"]
 
 
+def test_a_file_without_headings_is_all_head_and_a_heading_twice_loses_nothing():
+    assert regions("not python (\n") == {"head": "not python (\n"}
+    twice = "# ---- 1.1\na = 1\n# ---- 1.2\nb = 2\n# ---- 1.1\na = 3\n"
+    assert sorted("".join(regions(twice).values()).splitlines()) == sorted(twice.splitlines())
+
+
 def test_an_audit_notices_a_check_that_passes_a_wrong_answer_or_names_another_symptom():
     lesson, exercise = lw.lesson(), lw.lesson().exercise("1.3")
     right = solution(lw.COURSE.key(lesson), exercise)

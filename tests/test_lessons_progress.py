@@ -121,6 +121,15 @@ def test_a_lost_exercise_comes_back_at_the_end(tmp_path: Path):
     assert at.text(lw.lesson()) == text
 
 
+def test_a_lost_heading_loses_no_answer_and_shadows_none(tmp_path: Path):
+    at = lw.laid_out(tmp_path)
+    lw.answer(at, "1.2", "return graph")
+    text = "\n".join(line for line in at.text(lw.lesson()).splitlines() if not line.startswith("# ---- 1.2"))
+    at.file(lw.lesson()).write_text(text + "\n")
+    lw.laid_out(tmp_path)
+    assert at.text(lw.lesson()) == text + "\n"
+
+
 def test_reset_puts_the_starter_back_and_keeps_the_answer(tmp_path: Path):
     at, lesson = lw.laid_out(tmp_path), lw.lesson()
     fresh = at.text(lesson)
