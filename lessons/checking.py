@@ -9,9 +9,9 @@
       next: minicc learn hint 1.2
 
 Goes in: exercises of a workspace. Comes out: text by `say`, a line of progress each, and an SVG where this
-machine can draw. Invariants: an untouched starter is told to be that and is no attempt; what the answer
-printed is shown apart from what the check says; control characters of it never reach the terminal. Read
-next: sandbox.py.
+machine can draw. Invariants: an untouched starter is told to be that, with what it does if it runs, and is
+no attempt; what the answer printed is shown apart from what the check says; control characters of it never
+reach the terminal. Read next: sandbox.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from minicc.tools.output import write_file
 
 Found = list[tuple[Exercise, Checked]]
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-PRINTED_LINES = 12
+PRINTED_LINES, WIDTH = 12, 100
 
 
 def check_all(
@@ -55,15 +55,16 @@ def told(at: Workspace, lesson: Lesson, exercise: Exercise, checked: Checked, un
     verdict = checked.verdict
     state = "passed" if verdict.passed else "not begun" if untouched else "not right yet"
     head = f"{exercise.id} {exercise.kind.value}: {exercise.title} ... {state}"
-    if untouched and not verdict.passed:
-        return f"{head}\n  next: edit {at.file(lesson).relative_to(at.root)}, at # ---- {exercise.id}"
-    lines = [*([verdict.symptom] if verdict.symptom else []), *verdict.lines]
+    edit = f"next: edit {at.file(lesson).relative_to(at.root)}, at # ---- {exercise.id}"
+    if untouched and (checked.status == "todo" or exercise.kind is Kind.PREDICT):
+        return f"{head}\n  {edit}"
+    lines = [*textwrap.wrap(verdict.symptom, WIDTH, subsequent_indent="  "), *verdict.lines]
     if checked.printed.strip():
         printed = CONTROL.sub("?", checked.printed.rstrip()).splitlines()[-PRINTED_LINES:]
         lines += ["it printed:", *(f"  {line}" for line in printed)]
     if not verdict.passed:
         lines += _drawing(at, lesson, exercise, checked)
-        lines += [f"next: minicc learn hint {exercise.id}"]
+        lines += [edit if untouched else f"next: minicc learn hint {exercise.id}"]
     elif exercise.kind is not Kind.PREDICT:
         lines += [f"next: minicc learn solution {exercise.id} shows two other ways"]
     return "\n".join([head, *(textwrap.indent(line, "  ") for line in lines)])

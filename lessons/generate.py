@@ -108,7 +108,7 @@ def generated(lesson: Lesson, key: Path) -> str:
             "# ruff: noqa: F401, I001  you will need what is imported here\n")
     body = LEARNERS.sub(r"\1", solved(key)[HEAD]).strip("\n")
     parts = [region_with(key, exercise, starter(key, exercise)) for exercise in lesson.exercises]
-    return head + (body + "\n\n" if body else "") + "\n\n".join(part.strip("\n") + "\n" for part in parts)
+    return head + (body + "\n\n\n" if body else "") + "\n\n".join(part.strip("\n") + "\n" for part in parts)
 
 
 def content_hash(key: Path, exercise: Exercise) -> str:

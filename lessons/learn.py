@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pydoc
 import sys
 import time
@@ -49,9 +50,13 @@ def run(options: argparse.Namespace) -> int:
     """Do what the words say."""
     course = Course(Path(options.course).resolve() if options.course else HERE)
     word, *rest = options.words or ["list"]
-    if word in ACTIONS:
-        return ACTIONS[word](course, rest, options)
-    return read(course, [word, *rest], options)
+    action, words = (ACTIONS[word], rest) if word in ACTIONS else (read, [word, *rest])
+    device = os.environ.pop("MINICC_DEVICE", None)  # pages and checks mean the devices that they name
+    try:
+        return action(course, words, options)
+    finally:
+        if device is not None:
+            os.environ["MINICC_DEVICE"] = device
 
 
 def one(words: list[str], need: str) -> str:

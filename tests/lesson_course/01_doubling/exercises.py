@@ -11,6 +11,7 @@ from minicc.graph.ir import Builder, Graph
 
 from minicc import Todo
 
+
 # ---- 1.1 predict: Kernels and bytes (5 minutes)
 # How many kernels does (x + x).relu() become, and how many bytes must move, for 8 floats?
 prediction = {"kernels": None, "bytes": None}
