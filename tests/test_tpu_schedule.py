@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
+
 import numpy as np
 import pytest
 from kernels import assembled, axes, kernel, load, module, op, operand
 
 from minicc.graph.ir import F32
 from minicc.tpu.assembly import Assembly, BasicBlock
-from minicc.tpu.dependence import Queues, dependences
+from minicc.tpu.dependence import dependences
 from minicc.tpu.emulator import run
 from minicc.tpu.isa import Bundle, HbmBuffer, Instr, Program, VmemBuffer
 from minicc.tpu.liveness import live, successors
@@ -41,7 +43,7 @@ def packed(*ops: str) -> list[list[str]]:
 
 def edges(*ops: str) -> dict[tuple[int, int], int]:
     """(instruction, later one) -> cycles between them."""
-    found = dependences(instructions(*ops), V5E, Queues())
+    found = dependences(instructions(*ops), V5E, defaultdict(deque))
     return {(a, b): cycles for a, after in enumerate(found.edges) for b, cycles in after.items()}
 
 

@@ -23,16 +23,10 @@ from minicc.tpu.isa import Address, Instr, Reg
 from minicc.tpu.machine import LANES, SUBLANES, TPUSpec
 
 Unit = tuple[str, int]
+# What every unit holds: the results still to pop, each as the instruction that pushed it, or None if that is in
+# an earlier block. Kept from block to block, since a loop may pop what the round before has pushed.
+Queues = defaultdict[Unit, deque[int | None]]
 Access = tuple[int, tuple, range]  # instruction, base register and its version, rows
-
-
-@dataclass
-class Queues:
-    """What every unit holds: the results still to pop, each as the instruction that pushed it, or None if
-    that lies in an earlier block. Kept from block to block, since a loop may pop what the round before has
-    pushed."""
-
-    results: dict[Unit, deque[int | None]] = field(default_factory=lambda: defaultdict(deque))
 
 
 @dataclass
@@ -64,7 +58,7 @@ class _Builder:
         self.fence: int | None = None
         self.last: dict[tuple, int] = {}  # (unit, port) -> the last push or pop there
         self.popped: dict[Unit, list[int]] = defaultdict(list)
-        self.carried = {unit: len(held) for unit, held in queues.results.items()}
+        self.carried = {unit: len(held) for unit, held in queues.items()}
         ports = [op.info.port for op in ops if op.info.queue == "eup"]
         self.reorders = not self.carried.get(("eup", 0)) and 2 * ports.count("pop") == len(ports)
 
@@ -77,8 +71,8 @@ class _Builder:
                 self.queue(number, op)
             if op.info.slot == "misc":
                 self.control(number, op)
-        for unit, held in self.queues.results.items():
-            self.queues.results[unit] = deque([None] * len(held))
+        for unit, held in self.queues.items():
+            self.queues[unit] = deque([None] * len(held))
         return self.found
 
     def registers(self, number: int, op: Instr) -> None:
@@ -131,7 +125,7 @@ class _Builder:
         """Pushes to a unit stay in order, pops too; a pop waits for its result, a push for room."""
         unit = (op.info.queue, op.unit)
         if unit[0] == "eup" and self.reorders:
-            self.pair(number, op, self.queues.results[unit])
+            self.pair(number, op, self.queues[unit])
         elif op.info.port == "pop":
             self.pop(number, unit)
         elif op.info.port == "weights":
@@ -158,7 +152,7 @@ class _Builder:
             self.found.add(weights, number, 0 if weights is None else self.busy(self.ops[weights]))
             self.last[unit, "swap"] = number
         results = 1 if not op.op.startswith("vxpose") else LANES // SUBLANES if op.attr("end") else 0
-        held = self.queues.results[unit]
+        held = self.queues[unit]
         held.extend([number] * results)
         room = len(held) + len(self.popped[unit]) - self.machine.mxu_fifo_vregs
         if unit[0] == "mxu" and room > 0:
@@ -167,7 +161,7 @@ class _Builder:
     def pop(self, number: int, unit: Unit) -> None:
         self.found.add(self.last.get((unit, "pop")), number, 1)
         self.last[unit, "pop"] = number
-        held = self.queues.results[unit]
+        held = self.queues[unit]
         before = held.popleft() if held else None
         if before is not None:
             self.found.add(before, number, self.answer(self.ops[before]))

@@ -9,9 +9,8 @@
 Goes in: an Assembly. Comes out: a Program over the same registers. Cycle by cycle, of the instructions
 whose operands are ready, those with the longest way to the end of the block go first, as far as the slots
 reach. Once most registers are taken, only what frees one goes, or what comes first in the order of the
-code: so the schedule never needs many more than the code as it was written. Where that was necessary, the
-block is tried again with a shorter look ahead, and the shortest schedule is kept. A cycle in which nothing
-can issue gets no bundle, since the machine waits by itself.
+code: so the schedule never needs many more than the code as it was written. A cycle in which nothing can
+issue gets no bundle, since the machine waits by itself.
 
 List scheduling is what LLVM does for VLIW machines; overlapping rounds of a loop (modulo scheduling) is the
 step beyond. Source: Gibbons and Muchnick (1986). Read next: dependence.py for the edges, registers.py.
@@ -20,7 +19,7 @@ step beyond. Source: Gibbons and Muchnick (1986). Read next: dependence.py for t
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 
 from minicc.tpu.assembly import Assembly
@@ -32,8 +31,7 @@ from minicc.trace import Step
 
 SPARE = {"s": 8, "v": 16, "m": 5}  # registers kept free, for what the oldest instruction may still need
 PATIENCE = 8  # how many instructions of a class may be passed over in a cycle before it is left alone
-
-WINDOWS = (512, 256, 128, 64)  # instructions to look ahead where registers are short
+WINDOW = 256  # instructions to look ahead of the oldest one, which keeps registers for it to end
 
 
 def schedule(assembly: Assembly, spec: TPUSpec, log: list[Step] | None = None) -> Program:
@@ -43,10 +41,10 @@ def schedule(assembly: Assembly, spec: TPUSpec, log: list[Step] | None = None) -
     liveness = live([[(op,) for op in block.ops] for block in blocks], following)
     bundles: list[Bundle] = []
     labels: list[tuple[str, int]] = []
-    queues = Queues()
+    queues: Queues = defaultdict(deque)
     for block, (head, end) in zip(blocks, liveness, strict=True):
         labels += [(label, len(bundles)) for label in block.labels]
-        bundles += _shortest(block.ops, dependences(block.ops, spec, queues), spec, head, end)
+        bundles += _Packer(block.ops, dependences(block.ops, spec, queues), spec, head, end).pack()
     if log is not None:
         count = sum(len(block.ops) for block in blocks)
         why = f"{count} instructions in {len(bundles)} bundles, {count / max(1, len(bundles)):.1f} to each"
@@ -54,32 +52,14 @@ def schedule(assembly: Assembly, spec: TPUSpec, log: list[Step] | None = None) -
     return Program(assembly.name, spec, assembly.buffers, assembly.semaphores, tuple(bundles), tuple(labels))
 
 
-def _shortest(
-    ops: Sequence[Instr], found: Dependences, spec: TPUSpec, head: set[Reg], end: set[Reg]
-) -> list[Bundle]:
-    """The best of a few schedules: each looks less far ahead, until registers are no longer short."""
-    tried = []
-    for window in (len(ops), *WINDOWS):
-        packer = _Packer(ops, found, spec, head, end, window)
-        bundles = packer.pack()
-        tried.append((packer.cycle, len(bundles), bundles))
-        if not packer.squeezed:
-            break
-    return min(tried, key=lambda schedule: schedule[:2])[2]
-
-
 class _Packer:
-    """One block being scheduled. window: how far beyond the oldest instruction that waits one may be issued.
-
-    squeezed: whether one was held back for want of registers.
-    """
+    """One block being scheduled."""
 
     def __init__(
-        self, ops: Sequence[Instr], found: Dependences, spec: TPUSpec, head: set[Reg], end: set[Reg],
-        window: int,
+        self, ops: Sequence[Instr], found: Dependences, spec: TPUSpec, head: set[Reg], end: set[Reg]
     ) -> None:
-        self.ops, self.found, self.spec, self.window = ops, found, spec, window
-        self.earliest, self.cycle, self.squeezed = list(found.earliest), 0, False
+        self.ops, self.found, self.spec = ops, found, spec
+        self.earliest, self.cycle = list(found.earliest), 0
         self.waits_for = [0] * len(ops)
         for edges in found.edges:
             for after in edges:
@@ -133,7 +113,7 @@ class _Packer:
             number = heapq.heappop(self.waiting)[1]
             if number not in self.in_turn:
                 heapq.heappush(self.beyond, number)
-        while self.beyond and self.beyond[0] <= (self._oldest() or 0) + self.window:
+        while self.beyond and self.beyond[0] <= (self._oldest() or 0) + WINDOW:
             number = heapq.heappop(self.beyond)
             heapq.heappush(self.ready[self.ops[number].info.slot], (-self.heights[number], number))
 
@@ -160,7 +140,6 @@ class _Packer:
             frees = any(reg.kind == kind and self.readers[reg] == 1 and reg not in self.end
                         for reg in op.reads())
             if not frees and self.taken[kind] >= self.spec.registers[kind] - SPARE[kind]:
-                self.squeezed = True
                 return False
         room[op.info.slot] -= 1
         chosen.append(number)
