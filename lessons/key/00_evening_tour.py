@@ -121,8 +121,9 @@ NUMBERS = Exercise(
     discussion="One kernel: the bias and the maximum are computed on the accumulator, where it lies. "
     "1,413,376 bytes are compulsory, 2589 cycles of HBM; the MXUs need 2696 at the least, and more "
     "if a block leaves some of its last rows empty. That is nearly a tie, and in bf16 HBM would bind. "
-    "The run takes about three times that: one DMA in before anything can start, one MXU fill per "
-    "block, one DMA out after everything has ended. A prediction of the roofline is a good one.",
+    "The run takes about three times that: one DMA in before anything can start, weights to load and "
+    "products to wait for in each block, one DMA out after everything has ended. A guess at the roofline is "
+    "a good guess.",
     rubric=("It gives four numbers and says which it trusts least.",
             "Bytes from arrays, cycles from rows and passes; latency named as what is missing.",
             "1.4 MB, 2600 against 2700 cycles, a run of two to three times that.",
@@ -155,13 +156,13 @@ TILE = Exercise(
         "registers. The order matters.",
         "-(-a // b) is a divided by b, rounded up. Start from {axis.name: axis.size for axis in "
         "kernel.axes} and replace m."),
-    discussion="Four steps overlap more copying, and fill the MXUs four times instead of twice. Whether "
+    discussion="Four steps overlap more copying, and load the MXUs four times instead of twice. Whether "
     "that pays is what the cycles say; here it does not, and kernel/cost.py is the model that has to "
     "foresee it. Rounding down is the classical tail bug; minicc gives a fifth, tiny step, and a "
     "compiler that sizes its grid by size // block drops the rows.",
     rubric=("Four blocks cover every row.", "Round up twice: to cover, then to whole registers.",
             "456 rows for 1797; the last block has 429.",
-            "More steps overlap copies; each step pays a fill of the array."),
+            "More steps overlap copies; each step loads the weights again."),
     minutes=12)
 
 WAIT = Exercise(
@@ -254,14 +255,14 @@ COUNT = Exercise(
               "Which axis is missing?")),
     hints=(
         "profile() charges every cycle to a cause. Which one is the largest with the starter's blocks?",
-        "A step costs a fill of the array whatever its size, so have few; but one step overlaps "
-        "nothing. Depth 2 hides a copy behind a body.",
+        "A step loads the weights again and waits for the last product, whatever its size, so have "
+        "few; but one step overlaps nothing. Depth 2 hides a copy behind a body.",
         "Leave k whole and n whole, depth 2, and try m so that there are 1, 2, 3, 4 steps."),
     discussion="Three steps of 600 rows and two of 904 are within two per cent of each other: one "
-    "overlaps more, the other fills less often. Splitting k makes every weight tile half empty and "
+    "overlaps more, the other loads weights less often. Splitting k makes every weight tile half empty and "
     "pays a pass for each; a third buffer has nothing left to hide. The compiler's own choice keeps "
     "to powers of two and stays within a tenth.",
-    rubric=("Few steps, more than one; depth 2.", "Fill and drain per step against copies hidden.",
+    rubric=("Few steps, more than one; depth 2.", "Weights loaded per step against copies hidden.",
             "Two to three steps, twice the roofline.", "VMEM, and how much the first and last copy show."),
     minutes=12, called=False)
 
