@@ -74,7 +74,7 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
     "scmp.eq.s32": lambda a, b: int(a == b),
     "scmp.lt.s32": lambda a, b: int(a < b),
 }
-# what an operand of this value does: gives the other one, or (absorbing) itself
+# the second operand that changes nothing
 _IDENTITY = {"sadd.s32": 0, "ssub.s32": 0, "smul.u32": 1, "sor.u32": 0, "sdiv.s32": 1}
 _COMMUTES = ("sadd.s32", "smul.u32", "smin.s32", "smax.s32", "sor.u32", "scmp.eq.s32")
 _PURE_SLOTS = ("scalar", "vector")
@@ -108,8 +108,7 @@ class Writer:
         """
         given = tuple((key, value) for key, value in attrs.items() if value is not False)
         info = Instr(name).info
-        kinds = info.srcs if len(srcs) == len(info.srcs) else info.srcs[1:]
-        srcs = tuple(self.vector(s) if kind == "v" else s for kind, s in zip(kinds, srcs, strict=True))
+        srcs = tuple(self.vector(s) if kind == "v" else s for kind, s in zip(info.srcs, srcs, strict=True))
         key = (name, tuple((type(s), repr(s) if isinstance(s, float) else s) for s in srcs), given)
         pure = info.slot in _PURE_SLOTS and into is None
         if pure and key in self._known:
@@ -198,9 +197,9 @@ class Writer:
         number = self._count[name] = self._count.get(name, -1) + 1
         return f".{name}" if not number else f".{name}.{number}"
 
-    def branch(self, label: str, condition: Scalar | None = None, unless: bool = False) -> None:
-        """Go to a label: always, if a condition is not 0, or unless it is."""
-        self.op("sbr.rel", *(() if condition is None else (condition,)), label, unless=unless)
+    def branch(self, label: str, condition: Scalar) -> None:
+        """Go to a label if a condition is not 0."""
+        self.op("sbr.rel", condition, label)
         self._finish()
 
     def skip_if(self, condition: Scalar, name: str, body: Callable[[], None]) -> None:
@@ -245,15 +244,11 @@ class Writer:
 
 def _without_unread(blocks: Iterable[BasicBlock]) -> tuple[BasicBlock, ...]:
     """Drop pure instructions and loads that no one reads, until all that is left is needed."""
-    blocks = tuple(blocks)
-    while True:
+    before, blocks = None, tuple(blocks)
+    while blocks != before:
         read = {reg for block in blocks for op in block.ops for reg in op.reads()}
-        kept = tuple(BasicBlock(b.labels, tuple(op for op in b.ops if op.dst in read or not _droppable(op)))
-                     for b in blocks)
-        if kept == blocks:
-            return blocks
-        blocks = kept
-
-
-def _droppable(op: Instr) -> bool:
-    return op.info.slot in (*_PURE_SLOTS, "load")
+        before, blocks = blocks, tuple(
+            BasicBlock(block.labels, tuple(
+                op for op in block.ops if op.dst in read or op.info.slot not in (*_PURE_SLOTS, "load")))
+            for block in blocks)
+    return blocks

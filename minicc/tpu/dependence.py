@@ -23,8 +23,8 @@ from minicc.tpu.isa import Address, Instr, Reg
 from minicc.tpu.machine import LANES, SUBLANES, TPUSpec
 
 Unit = tuple[str, int]
-# What every unit holds: the results still to pop, each as the instruction that pushed it, or None if that is in
-# an earlier block. Kept from block to block, since a loop may pop what the round before has pushed.
+# What every unit holds: the results still to pop, each as the instruction that pushed it, or None if that is
+# in an earlier block. Kept from block to block, since a loop may pop what the round before has pushed.
 Queues = defaultdict[Unit, deque[int | None]]
 Access = tuple[int, tuple, range]  # instruction, base register and its version, rows
 

@@ -36,11 +36,6 @@ LN_2_HIGH = 0.693359375  # ln 2 in 9 bits, so that a whole number times it is ex
 LN_2_LOW = float(np.float32(math.log(2) - LN_2_HIGH))  # ... and the rest
 
 
-def unary(name: str) -> Recipe:
-    """One instruction of the ALU, as it is."""
-    return lambda write, dtype, x: write.op(name, x)
-
-
 def binary(name: str, commutes: bool = True) -> Recipe:
     """One instruction of the ALU, in the form for the dtype. Only its second operand may be a number."""
     def recipe(write: Writer, dtype: DType, x: Operand, y: Operand) -> Operand:
