@@ -145,11 +145,13 @@ class _Streams:
             value: Operand = 0.0
             if row.counter or row.offset < self.body.layout.pitch(frame):
                 value = nest.masked(self.rhs, (row, At(None, tile) if xpose else panel), 0.0)
+            write.locs = self.block.locs or write.locs
             write.op(f"vmatpush{'.xpose' if xpose else ''}.mxu{unit}", value)
 
     def push(self, tile: int, row: At, number: int, panels: list[At], swap: bool) -> None:
         """8 rows meet the weights of every panel."""
         value = self.body.at(self.rows_frame).masked(self.lhs, (row, At(None, tile)), 0.0)
+        self.body.write.locs = self.block.locs or self.body.write.locs
         for panel in range(len(panels)):
             self.body.write.op(f"vmatmul.mxu{panel * self.ways + number % self.ways}", value, swap=swap)
 
