@@ -65,7 +65,7 @@ def integers(op: str, left: Expr, right: Expr | int) -> Expr:
     match op, left.value if left.op == "const" else None, right.value if right.op == "const" else None:
         case ("add", 0, _) | ("multiply", 1, _):
             return right
-        case ("add", _, 0) | ("multiply" | "floordiv", _, 1):
+        case ("add", _, 0) | ("multiply" | "floordiv", _, 1) | ("multiply", 0, _):
             return left
         case ("mod", _, 1):
             return const(0)
