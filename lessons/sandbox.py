@@ -111,9 +111,10 @@ def check(course: Course, lesson: Lesson, exercise: Exercise, file: Path) -> Che
         checked = try_once(course, lesson, exercise, file, seed)
         if not checked.verdict.passed:
             break
-    if seed == exercise.all_seeds[0]:
+    if checked.verdict.passed or seed == exercise.all_seeds[0]:
         return checked
-    return replace(checked, verdict=checked.verdict.noting(f"(shapes and data of seed {seed})"))
+    note = f"on other shapes and data (seed {seed}); those of seed {exercise.all_seeds[0]} passed"
+    return replace(checked, verdict=checked.verdict.noting(note))
 
 
 def try_once(course: Course, lesson: Lesson, exercise: Exercise, file: Path, seed: int) -> Checked:

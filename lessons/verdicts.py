@@ -161,7 +161,7 @@ def _miss(name: str, said: float, actual: float, factor: float) -> list[str]:
     if off <= factor:
         return []
     way = "low" if said < actual else "high"
-    least = next((step for step in (1000, 100, 10, 5, 2) if off >= step), 0)
+    least = next((step for step in (1000, 100, 10, 5, 2) if math.inf > off >= step), 0)
     return [f"{name}: {said:g} is too {way}" + (f", by a factor of {least} or more" if least else "")]
 
 

@@ -72,6 +72,15 @@ def _check(at: lw.Workspace) -> str:
     return lw.check(lw.COURSE, lw.lesson(), lw.lesson().exercise("1.2"), at.file(lw.lesson())).verdict.symptom
 
 
+def test_an_answer_cut_to_the_shapes_that_it_saw_fails_on_others(tmp_path: Path):
+    code = ("value, b = graph.outputs[0], Builder()\n"
+            "if value.shape != (8,): return graph\n"
+            "return b.graph('f', graph.inputs, [build(b, 'add', (value, value))])")
+    verdict = lw.checked(tmp_path, code).verdict
+    assert not verdict.passed and "y differs" in verdict.symptom
+    assert verdict.lines == ("on other shapes and data (seed 7); those of seed 0 passed",)
+
+
 def test_a_failed_check_draws_the_learners_own_program(tmp_path: Path):
     found = lw.checked(tmp_path, "return graph")
     assert found.drawing.splitlines()[1:] == ["out: maximum f32[8]", "|-- x f32[8]", "`-- 0.0"]

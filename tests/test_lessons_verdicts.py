@@ -67,6 +67,10 @@ def test_no_prediction_is_told_apart_from_a_wrong_one(said: object):
     assert predicted(said, {"cycles": 5}).symptom == "no prediction yet: cycles"
 
 
+def test_no_factor_leads_to_zero():
+    assert predicted({"ran": 5}, {"ran": 0}).symptom == "ran: 5 is too high"
+
+
 def test_words_and_odd_predictions_are_told():
     assert predicted({"bound": "mxu"}, {"bound": "hbm"}).symptom == "bound: it is not mxu"
     assert predicted({"n": "ten"}, {"n": 10}).symptom == "n: a number is needed, got 'ten'"
