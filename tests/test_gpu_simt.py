@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gpu_programs import PROGRAMS, agrees, allocate, kernels_of, layer, random_inputs
+from gpu_programs import PROGRAMS, agrees, allocate, kernels_of, layer, log_loss, random_inputs
 
 from minicc.errors import Loc, MachineFault
 from minicc.gpu import simt
@@ -110,6 +110,15 @@ def test_a_16_by_16_tile_reads_each_element_once_a_block():
     assert report.loads["x"].requests == 8 * 3 * 8
     assert report.shared.requests == 8 * 3 * 8 * (2 + 2 * 16)
     assert report.bank_conflicts == 0
+
+
+def test_a_reduction_within_a_loop_is_computed_once_a_row_not_once_an_element():
+    graph = log_loss(7)
+    (summed,) = kernels_of(graph).kernels
+    buffers = allocate(kernels_of(graph), dict(zip(("x", "hot"), random_inputs(graph), strict=True)))
+    report = run_lane(lower(summed), buffers, A100)
+    assert report.loads["hot"].requests == 7 * 10
+    assert report.loads["x"].requests == 3 * 7 * 10  # for the row's maximum, for its sum, and for the loss
 
 
 def test_the_order_and_number_of_blocks_at_a_time_change_nothing(monkeypatch):
