@@ -43,6 +43,7 @@ except ImportError:  # Windows has none
 MEMORY_BYTES, FILE_BYTES = 4 << 30, 64 << 20
 PROCESS_EVENTS = ("os.fork", "os.forkpty", "os.exec", "os.spawn", "os.posix_spawn", "os.system",
                   "os.startfile", "subprocess.Popen")
+GUARDED = ("numpy", "numpy.linalg", "numpy.random", "builtins", "minicc")
 PLAIN = (str, int, float, bool, type(None))
 CONSTANTS = (*PLAIN, list)  # globals of these types may change in a module that works as it should
 
@@ -93,7 +94,7 @@ def surroundings() -> dict[tuple[str, str], Any]:
     """Each function, class and table of numpy, minicc and builtins, and each method of minicc's classes."""
     found: dict[tuple[str, str], Any] = {}
     for name, module in list(sys.modules.items()):
-        if name in ("numpy", "numpy.linalg", "numpy.random", "builtins") or name.split(".")[0] == "minicc":
+        if name in GUARDED or name.startswith(("minicc.", "minicc_lesson_")):
             kept = {key: value for key, value in vars(module).items() if type(value) not in CONSTANTS}
             found |= {(name, key): value for key, value in kept.items()}
     for (name, key), value in list(found.items()):
@@ -181,7 +182,7 @@ def load(file: str) -> ModuleType:
     module.__file__ = file
     sys.modules["exercises"] = module
     sys.path.append(str(Path(file).parent))  # last, so that a file named numpy.py there hides nothing
-    exec(compile(Path(file).read_text(encoding="utf-8"), file, "exec"), vars(module))
+    exec(compile(Path(file).read_text(encoding="utf-8-sig"), file, "exec"), vars(module))
     return module
 
 

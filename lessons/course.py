@@ -196,6 +196,17 @@ class Course:
         hint = f"minicc learn {nearest(word, known) or ''}".rstrip()
         raise CompileError("learn", "there is no such lesson", got=word, need=", ".join(known), hint=hint)
 
+    def text(self, lesson: Lesson) -> str:
+        """What a lesson's page says.
+
+        Raises: CompileError if it has none.
+        """
+        try:
+            return self.page(lesson).read_text(encoding="utf-8")
+        except OSError as failure:
+            what = f"lesson {lesson.number} has no page"
+            raise CompileError("learn", what, got=failure.strerror) from failure
+
     def key(self, lesson: Lesson) -> Path:
         """The file of a lesson's key."""
         return self.root / "key" / f"{lesson.folder}.py"

@@ -49,6 +49,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Do what the words say."""
     course = Course(Path(options.course).resolve() if options.course else HERE)
+    if not course.lessons:
+        raise CompileError("learn", "there are no lessons", got=course.root, need="a folder with keys")
     word, *rest = options.words or ["list"]
     action, words = (ACTIONS[word], rest) if word in ACTIONS else (read, [word, *rest])
     device = os.environ.pop("MINICC_DEVICE", None)  # pages and checks mean the devices that they name
@@ -119,7 +121,7 @@ def listing(course: Course, words: list[str], options: argparse.Namespace) -> in
 def read(course: Course, words: list[str], options: argparse.Namespace) -> int:
     """Print a lesson's page, in a pager on a terminal."""
     lesson = course.lesson(one(words, "a lesson"))
-    text = course.page(lesson).read_text(encoding="utf-8")
+    text = course.text(lesson)
     root = workspace.progress.find(Path(options.folder))
     where = f" in {root / lesson.folder / 'exercises.py'}" if root else "; minicc learn start course first"
     text += f"\n{'-' * 60}\nminicc learn check {lesson.number} looks at your answers{where}"
@@ -229,7 +231,7 @@ def export(course: Course, words: list[str], options: argparse.Namespace) -> int
     root = workspace.progress.find(Path(options.folder))
     folder = root / lesson.folder if root else Path(options.folder)
     path = Path(options.output) if options.output else folder / f"{lesson.folder}.ipynb"
-    print(write_file(path, pages.notebook(course.page(lesson).read_text(encoding="utf-8"))))
+    print(write_file(path, pages.notebook(course.text(lesson))))
     return commands.DONE
 
 
@@ -237,10 +239,11 @@ def export(course: Course, words: list[str], options: argparse.Namespace) -> int
 
 
 def build(course: Course, words: list[str], options: argparse.Namespace) -> int:
-    """Make each exercises.py and each picture again, from the key and the page."""
+    """Make each exercises.py and each picture again, from the key and the page, and what the page prints."""
     lessons = [course.lesson(word) for word in words] or course.lessons
     for lesson in lessons:
         print(write_file(course.exercises(lesson), generated(lesson, course.key(lesson))))
+        print(write_file(course.page(lesson), pages.refreshed(course.page(lesson))))
         for name, drawing in pages.pictures(course.page(lesson)).items():
             print(write_file(course.page(lesson).parent / f"{name}.svg", drawing.svg()))
     return commands.DONE

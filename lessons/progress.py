@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from minicc.errors import CompileError
-from minicc.lessons.verdicts import Verdict
+from minicc.lessons.verdicts import Verdict, nearness
 from minicc.tools.output import write_file
 
 FILE, VERSION = "minicc-learn.json", 1
@@ -32,7 +32,7 @@ class Record:
     """One exercise, as far as the learner got.
 
     passed: at which attempt (0: not yet). tried: hash of the last attempt, since the same text twice is one
-    attempt. first: prediction -> [said, right] of the first attempt.
+    attempt. first: prediction -> [said, right] of the first attempt; the score of predictions is that one's.
     """
 
     attempts: int = 0
@@ -54,8 +54,9 @@ class Record:
             self.first = {name: list(pair) for name, pair in verdict.ratios.items()}
         if verdict.passed:
             self.passed = self.passed or max(self.attempts, 1)
-            if verdict.score >= self.score:
-                self.score, self.counts = float(verdict.score), dict(verdict.counts)
+            score = nearness(self.first.values()) if self.first else float(verdict.score)
+            if score >= self.score:
+                self.score, self.counts = score, dict(verdict.counts)
 
 
 class Progress:

@@ -13,7 +13,7 @@ sandbox.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -145,8 +145,7 @@ def predicted(said: Any, right: Mapping[str, Any], within: float | Mapping[str, 
     lines = tuple(f"{name}: you said {said[name]}, it is {actual}" for name, actual in right.items())
     if misses:
         return Verdict(False, misses[0], tuple(misses[1:]), 0.0, {}, ratios)
-    score = min((max(0.0, 1.0 - math.log2(ratio(*pair))) for pair in ratios.values()), default=1.0)
-    return Verdict(True, "", lines, score, {}, ratios)
+    return Verdict(True, "", lines, nearness(ratios.values()), {}, ratios)
 
 
 def ratio(said: float, right: float) -> float:
@@ -154,6 +153,15 @@ def ratio(said: float, right: float) -> float:
     if said == right:
         return 1.0
     return max(said / right, right / said) if said * right > 0 else math.inf
+
+
+def nearness(pairs: Iterable[Sequence[float]]) -> float:
+    """The score of predictions [said, right]: 1 for right ones, 0 where the worst is off by a factor of 2.
+
+    >>> round(nearness([[100, 100], [100, 141.42]]), 2)
+    0.5
+    """
+    return max(0.0, min((1.0 - math.log2(ratio(*pair)) for pair in pairs), default=1.0))
 
 
 def _miss(name: str, said: float, actual: float, factor: float) -> list[str]:

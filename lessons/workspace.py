@@ -66,7 +66,7 @@ class Workspace:
         Raises: CompileError when it is gone or no text.
         """
         try:
-            return self.file(lesson).read_text(encoding="utf-8")
+            return self.file(lesson).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as failure:
             raise CompileError("learn", f"cannot read {self.file(lesson)}", got=failure,
                                hint=f"minicc learn start {self.root} lays it out again") from failure

@@ -156,6 +156,11 @@ def test_a_wrong_word_is_one_error(line: tuple[str, ...], said: str, tmp_path: P
     assert said in capsys.readouterr().err
 
 
+def test_a_folder_without_lessons_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert lw.main(["learn", "check", "--course", str(tmp_path)]) == 2
+    assert "there are no lessons" in capsys.readouterr().err
+
+
 def test_outside_a_workspace_one_is_told_how_to_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert lw.learn(tmp_path) == 0 and "minicc learn start" in capsys.readouterr().out
     assert lw.learn(tmp_path, "check") == 2 and "minicc learn start" in capsys.readouterr().err

@@ -35,6 +35,15 @@ def test_only_the_first_prediction_counts(tmp_path: Path):
     assert progress.record("1.1", "form").first == {"cycles": [10.0, 100.0]}
 
 
+def test_a_prediction_is_scored_by_its_first_attempt(tmp_path: Path):
+    progress = Progress(tmp_path / "p.json")
+    for said, ok in ((400.0, False), (100.0, True)):
+        with progress.recording("1.1", "form") as record:
+            record.note(Verdict(ok, ratios={"cycles": (said, 100.0)}), str(said))
+    record = progress.record("1.1", "form")
+    assert (record.passed, record.score) == (2, 0.0)  # four times too high at first
+
+
 def test_a_changed_exercise_starts_anew_and_the_old_entry_stays(tmp_path: Path):
     progress = Progress(tmp_path / "p.json")
     with progress.recording("1.1", "old") as record:
@@ -144,9 +153,9 @@ def test_reset_puts_the_starter_back_and_keeps_the_answer(tmp_path: Path):
 def test_the_report_counts_attempts_and_calibrates_by_ratio(tmp_path: Path):
     at, lesson = lw.laid_out(tmp_path), lw.lesson()
     with at.progress.recording("1.1", at.content(lesson, lesson.exercise("1.1"))) as record:
-        record.note(Verdict(True, score=0.5, ratios={"kernels": (1, 1), "bytes": (16, 64)}), "a")
+        record.note(Verdict(True, ratios={"kernels": (1, 1), "bytes": (16, 64)}), "a")
     found = rows(at)
     assert calibration(found) == "2 first predictions, typically off by a factor of 2.00"  # sqrt(1 * 4)
     assert next_row(found).exercise.id == "1.2"
     line = next(line for line in report(found).splitlines() if line.startswith("1.1"))
-    assert line.split()[-4:] == ["passed", "1", "0", "50%"] and "self-reported" in report(found)
+    assert line.split()[-4:] == ["passed", "1", "0", "0%"] and "self-reported" in report(found)

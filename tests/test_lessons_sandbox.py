@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import lesson_workspace as lw
 import numpy as np
 import pytest
 
-from minicc.lessons.child import NotPlain, plain
+from minicc.lessons.child import NotPlain, attempt, plain
+from minicc.lessons.course import Case
 from minicc.lessons.sandbox import _arrays
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such call")
@@ -66,6 +68,13 @@ def test_a_function_that_nothing_calls_fails(tmp_path: Path):
     assert "y differs" in _check(at)
     at.file(lw.lesson()).write_text(text.replace("def double", "def other"))
     assert _check(at) == "exercises.py has no double any more"
+
+
+def test_a_function_that_the_check_never_reaches_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    at = lw.laid_out(tmp_path)
+    idle = replace(lw.lesson().exercise("1.2"), run=lambda answer, case: {})
+    assert attempt(idle, str(at.file(lw.lesson())), Case()) == {"status": "uncalled"}
 
 
 def _check(at: lw.Workspace) -> str:
