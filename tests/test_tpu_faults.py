@@ -67,9 +67,9 @@ def test_a_load_out_of_bounds_names_the_buffer():
 
 def test_a_copy_out_of_bounds_names_the_array():
     named(fault_of(broken("matmul", "ssub.s32 s13, 200, s11", "ssub.s32 s13, 300, s11")), "dma.hbm_to_vmem",
-          "out of bounds in HBM buffer x", "elements 57600 to 76799", "0 to 59999")
+          "out of bounds in HBM buffer x", "elements 57600 to 76755", "0 to 59999")
     named(fault_of(with_header(COPY_IN[0].replace("panel=8", "panel=8 lane=1"))), "dma.hbm_to_vmem",
-          "out of bounds in VMEM buffer xb", "rows 0 to 15")
+          "out of bounds in VMEM buffer xb", "rows 8 to 15")
 
 
 def test_an_unmasked_tail_is_an_uninitialised_read():

@@ -5,36 +5,43 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minicc.tpu.memory import Block, charged_bytes, split
+from minicc.tpu.memory import Area, charged_bytes, split
 
 
-def places(blocks: list[Block]) -> set[tuple[int, int]]:
-    """Every (row, lane) that blocks in VMEM touch, each of them once."""
-    words = [int(word) for block in blocks for word in block.of(np.arange(64 * 128)).reshape(-1)]
-    assert len(words) == len(set(words))
-    return {divmod(word, 128) for word in words}
+def numbered(kind: str, *shape: int) -> Area:
+    """A buffer whose words are their own numbers."""
+    words = np.arange(np.prod(shape)).reshape(shape)
+    return Area(kind, "x", words, np.ones(shape, bool), np.zeros(shape, np.uint8))
+
+
+VMEM, HBM = numbered("VMEM", 64, 128), numbered("HBM", 64, 512)
+
+
+def moves(shape: tuple[int, ...], strides: tuple[int, ...], **more: object) -> dict[tuple[int, int], int]:
+    """(row, lane) in VMEM -> the element of HBM that is its counterpart; no place has two."""
+    parts = split((VMEM, more.pop("row", 0)), (HBM, 0), shape, strides, **{"panel": 8, **more})
+    pairs = [(divmod(int(word), 128), int(element)) for here, there in parts
+             for word, element in zip(here.words.flat, there.words.flat, strict=True)]
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
 
 
 @pytest.mark.parametrize("lane", [0, 1, 100])
 @pytest.mark.parametrize("columns", [1, 28, 128, 300])
 def test_element_r_c_lies_in_the_panel_and_lane_that_isa_promises(columns: int, lane: int):
-    vmem, hbm = split(0, 0, (8, columns), (512, 1), (1,), 8, lane)
-    elements = [(r, c + lane) for r in range(8) for c in range(columns)]
-    assert places(vmem) == {(r + c // 128 * 8, c % 128) for r, c in elements}
-    array = np.arange(8 * 512)
-    moved = {word: element for here, there in zip(vmem, hbm, strict=True)
-             for word, element in zip(here.of(array).flat, there.of(array).flat, strict=True)}
-    assert moved == {(r + c // 128 * 8) * 128 + c % 128: r * 512 + c - lane for r, c in elements}
+    found = moves((8, columns), (512, 1), lane=lane)
+    assert found == {(r + (c + lane) // 128 * 8, (c + lane) % 128): r * 512 + c
+                     for r in range(8) for c in range(columns)}
 
 
 def test_a_line_of_1000_elements_is_dense():
-    vmem, _ = split(0, 0, (1000,), (1,), (), 1, 0)
-    assert places(vmem) == {divmod(element, 128) for element in range(1000)}
+    assert moves((1000,), (1,), panel=1) == {divmod(element, 128): element for element in range(1000)}
 
 
 def test_each_dimension_but_the_last_has_its_own_step():
-    vmem, _ = split(0, 0, (2, 3, 5), (64, 8, 1), (32, 2), 8, 0)
-    assert places(vmem) == {(32 * i + 2 * j, c) for i in range(2) for j in range(3) for c in range(5)}
+    found = moves((2, 3, 5), (64, 8, 1), steps=(32, 2))
+    assert found == {(32 * i + 2 * j, c): 64 * i + 8 * j + c
+                     for i in range(2) for j in range(3) for c in range(5)}
 
 
 @pytest.mark.parametrize("shape, strides, charged", [
@@ -53,7 +60,8 @@ def test_each_contiguous_run_is_charged_whole_granules(
 
 
 def test_two_copies_touch_the_same_only_where_they_share_a_lane_of_a_row():
-    left, right, odd = (places(split(row, 0, (4, 64), (512, 1), (2,), 8, lane)[0])
-                        for row, lane in ((0, 0), (0, 64), (1, 0)))
-    assert not left & right and not left & odd
-    assert left & places(split(0, 0, (1, 64), (512, 1), (1,), 8, 63)[0]) == {(0, 63)}
+    left, right = moves((8, 64), (512, 1)), moves((8, 64), (512, 1), lane=64)
+    assert not left.keys() & right.keys()
+    assert left.keys() & moves((1, 64), (512, 1), lane=63).keys() == {(0, 63)}
+    even, odd = (moves((4, 64), (512, 1), steps=(2,), row=row) for row in (0, 1))
+    assert not even.keys() & odd.keys()

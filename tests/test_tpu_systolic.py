@@ -7,15 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from systolic import output_stationary, output_stationary_cycles, weight_stationary, weight_stationary_cycles
 
 from minicc.tpu.emulator import run
 from minicc.tpu.machine import V5E
-from minicc.tpu.systolic import (
-    output_stationary,
-    output_stationary_cycles,
-    weight_stationary,
-    weight_stationary_cycles,
-)
 from minicc.tpu.text import parse
 from minicc.tpu.units import Mxu
 

@@ -38,6 +38,7 @@ class Core:
         self.registers: dict[Reg, Any] = {}
         self.ready: dict[Reg, int] = {}
         self.pending: list[tuple[Instr, Any]] = []
+        self.latencies = vars(self.spec)
         spec = self.spec
         self.mxus = [Mxu(f"mxu{i}", spec, overlap_weights) for i in range(spec.mxus)]
         xlus = [Queue(f"xlu{i}", spec.xlu_cycles, spec.xlu_latency) for i in range(spec.xlus)]
@@ -67,7 +68,7 @@ class Core:
         """The bundle's writes to registers."""
         for op, value in self.pending:
             self.registers[op.dst] = wrap(value) if isinstance(value, int) else value  # type: ignore[index]
-            self.ready[op.dst] = self.now + op.latency(self.spec)  # type: ignore[index]
+            self.ready[op.dst] = self.now + self.latencies[op.info.latency]  # type: ignore[index]
         self.pending.clear()
 
     def record(self, track: str, name: str, start: int, end: int) -> None:
@@ -182,23 +183,19 @@ class Core:
 
     def copy(self, op: Instr) -> None:
         """Start a DMA."""
-        (target, to), (source, start) = map(self.place, op.srcs[:2])
-        semaphore, areas = self.semaphore(op.srcs[2]), self.memory.areas
-        given: dict[str, Any] = {"steps": (1,), "panel": 1, "lane": 0} | dict(op.attrs)
-        shape, strides, steps = (tuple(map(self.value, given[key])) for key in ("shape", "strides", "steps"))
-        panel, lane = self.value(given["panel"]), self.value(given["lane"])
-        if min(shape) < 0 or not 0 <= lane < LANES:
-            raise fault("bad extents of a DMA", f"shape={shape} lane={lane}",
-                        "extents from 0 on, a lane below 128")
-        incoming = op.op == "dma.hbm_to_vmem"
-        row, element = (to, start) if incoming else (start, to)
-        vmem, hbm = split(row, element, shape, strides, steps, panel, lane)
-        reads, writes = (hbm, vmem) if incoming else (vmem, hbm)
-        charged = charged_bytes(shape, strides, self.spec.hbm_granule_bytes)
-        copy = Copy(op, self.pc, semaphore, areas[source], areas[target], reads, writes, charged)
-        done = self.memory.start(copy, self.now)
-        self.record("dma", f"{source} -> {target}", self.now, done)
-        self._count(semaphore, done, target if incoming else source)
+        places = [self.place(address) for address in op.srcs[:2]]  # destination, source
+        incoming, semaphore = op.op == "dma.hbm_to_vmem", self.semaphore(op.srcs[2])
+        numbers: dict[str, Any] = {
+            key: tuple(map(self.value, attr)) if type(attr) is tuple else self.value(attr)
+            for key, attr in op.attrs}
+        target, source = ((self.memory.areas[name], offset) for name, offset in places)
+        vmem, hbm = (target, source) if incoming else (source, target)
+        parts = [(there, here) if incoming else (here, there) for here, there in split(vmem, hbm, **numbers)]
+        charged = charged_bytes(numbers["shape"], numbers["strides"], self.spec.hbm_granule_bytes)
+        name = f"{source[0].name} -> {target[0].name}"
+        done = self.memory.start(Copy(op, self.pc, semaphore, name, parts, charged), self.now)
+        self.record("dma", name, self.now, done)
+        self._count(semaphore, done, vmem[0].name)
 
     def signal(self, op: Instr) -> None:
         """Count up, in the next cycle."""

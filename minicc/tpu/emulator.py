@@ -133,14 +133,15 @@ class _Emulator:
     def _issue(self, bundle: _Decoded, now: int) -> int:
         """The cycle in which a bundle issues; the stall before it is charged."""
         issue, cause, ready = now, "", self.core.ready
-        for reg in [reg for reg in bundle.reads if reg not in ready]:
-            self.current = bundle.reads[reg]
-            raise fault(f"uninitialised read: {reg} was never written")
+        try:
+            late = max(bundle.reads, key=ready.__getitem__, default=None)
+        except KeyError as unwritten:
+            self.current = bundle.reads[unwritten.args[0]]
+            raise fault(f"uninitialised read: {unwritten.args[0]} was never written") from None
         for self.current in bundle.waits:
             time, reason = self.core.issue_time(self.current)
             if time > issue:
                 issue, cause = time, reason
-        late = max(bundle.reads, key=ready.__getitem__, default=None)
         if late and ready[late] > issue:
             self.current = bundle.reads[late]
             if self.exposed:
@@ -159,14 +160,15 @@ class _Emulator:
 
     def _close(self) -> None:
         """Account for the latest cycles: busy MXUs take their share, the cause the rest."""
-        if cycles := self.end - self.start:
-            (cause, kernel), mxus, before = self.account, self.core.mxus, self.busy
-            self.busy = sum(mxu.busy_before(self.end) for mxu in mxus)
-            self.causes["mxu"] += self.busy - before
-            self.causes[cause] += cycles * len(mxus) - (self.busy - before)
+        if self.end > self.start:
+            (cause, kernel), cycles, busy = self.account, self.end - self.start, 0
+            for mxu in self.core.mxus:
+                busy += mxu.busy_before(self.end)
+            self.causes["mxu"] += busy - self.busy
+            self.causes[cause] += cycles * len(self.core.mxus) - (busy - self.busy)
             self.cycles[kernel] += cycles
             self.core.record("core", cause, self.start, self.end)
-            self.start = self.end
+            self.start, self.busy = self.end, busy
 
     def run(self) -> Run:
         """The whole program, and everything that happened."""

@@ -89,7 +89,7 @@ class Instr:
 
     def attr(self, name: str, default: Attr = 0) -> Attr:
         """The value of an attribute."""
-        return next((value for key, value in self.attrs if key == name), default) if self.attrs else default
+        return dict(self.attrs).get(name, default) if self.attrs else default
 
     def latency(self, machine: TPUSpec) -> int:
         """Cycles from issue until a reader of `dst` may issue; of a push, until its pop may (MXU: + rows)."""

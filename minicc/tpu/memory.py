@@ -36,15 +36,13 @@ from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.vector import KNOWN, TILE, Lanes, fault, tidy
 
 POISON = 0x7FC0DEAD  # a NaN that one recognises in a dump
-READ, WRITTEN = 1, 2  # what a copy in flight does with a word
+READ, WRITTEN, ODD = 1, 2, 3  # what a copy in flight does with a word; a mark on what a fault is about
 _TYPES = {"f32": np.float32, "i32": np.int32, "s32": np.int32, "u32": np.uint32, "bool": np.int32}
 Shape = tuple[int, ...]
-View = Callable[[np.ndarray], np.ndarray]  # picks the words of an access from any of a buffer's arrays
 
 
-@dataclass(frozen=True, eq=False)
-class Area:
-    """A buffer: its words, which of them were ever written, and which a copy in flight owns."""
+class Area(NamedTuple):
+    """A buffer, or a part of it: its words, which were ever written, and which a copy in flight owns."""
 
     kind: str  # "VMEM": (rows, 128) words. "HBM": of the array's shape
     name: str
@@ -55,6 +53,17 @@ class Area:
     def __str__(self) -> str:
         return f"{self.kind} buffer {self.name}"
 
+    def part(self, pick: Callable[[np.ndarray], np.ndarray]) -> Area:
+        """Some of it, picked alike from each array."""
+        return Area(self.kind, self.name, pick(self.words), pick(self.known), pick(self.owned))
+
+    def block(self, offset: int, shape: Shape, strides: Shape) -> Area:
+        """The word at an offset, and from there on so many, strides apart. Raises: MachineFault."""
+        steps = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
+        self.check_bounds(offset + sum(min(0, s) for s in steps), offset + sum(max(0, s) for s in steps))
+        return self.part(lambda array: as_strided(
+            array.reshape(-1)[offset:], shape, [stride * array.itemsize for stride in strides]))
+
     def check_bounds(self, low: int, high: int) -> None:
         """Raises: MachineFault if the words from low to high are not all its own."""
         if low < 0 or high >= self.words.size:
@@ -62,70 +71,50 @@ class Area:
             raise fault(f"out of bounds in {self}", f"{unit} {low // size} to {high // size}",
                         f"0 to {self.words.size // size - 1}")
 
-    def spot(self, word: int) -> str:
-        """Where a word is."""
-        where = tuple(map(int, np.unravel_index(word, self.words.shape)))
-        return f"row {where[0]}, lane {where[1]}" if self.kind == "VMEM" else f"element {where}"
 
-
-class Block(NamedTuple):
-    """Words of a buffer: the one at `offset`, and from there on `shape` of them, `strides` apart."""
-
-    offset: int
-    shape: Shape
-    strides: Shape
-
-    def of(self, array: np.ndarray) -> np.ndarray:
-        """The block's part of one of the buffer's arrays."""
-        strides = [stride * array.itemsize for stride in self.strides]
-        return as_strided(array.reshape(-1)[self.offset:], self.shape, strides)
-
-    def ends(self) -> tuple[int, int]:
-        """The first and the last word."""
-        steps = [(n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)]
-        return self.offset + sum(min(0, s) for s in steps), self.offset + sum(max(0, s) for s in steps)
+Spot = tuple[Area, int]  # an offset in a buffer: of a row in VMEM, of an element in HBM
 
 
 @dataclass(frozen=True, eq=False)
 class Copy:
-    """A DMA with all its registers read. `reads` and `writes` are of the same shapes, one by one."""
+    """A DMA with all its registers read. parts: what it reads, and words of the same shape that it writes."""
 
     instr: Instr
     pc: int
     semaphore: tuple[str, int]
-    source: Area
-    target: Area
-    reads: list[Block]
-    writes: list[Block]
+    name: str  # x -> xb
+    parts: list[tuple[Area, Area]]
     charged_bytes: int
 
     def own(self, free: bool = False) -> None:
         """Mark both sides as its own, or let go of them."""
-        for area, blocks, owned in ((self.source, self.reads, READ), (self.target, self.writes, WRITTEN)):
-            for block in blocks:
-                block.of(area.owned)[...] = 0 if free else owned
+        for source, target in self.parts:
+            source.owned[...], target.owned[...] = (0, 0) if free else (READ, WRITTEN)
 
     def __str__(self) -> str:
-        return f"the copy {self.source.name} -> {self.target.name} started at pc {self.pc:#x}"
+        return f"the copy {self.name} started at pc {self.pc:#x}"
 
 
 def split(
-    row: int, element: int, shape: Shape, strides: Shape, steps: Shape, panel: int, lane: int
-) -> tuple[list[Block], list[Block]]:
-    """(in VMEM, in HBM) at most three blocks that hold the elements of a DMA, as isa.py describes it: the
-    panel that a lane offset leaves, the full panels, and the rest."""
+    vmem: Spot, hbm: Spot, shape: Shape, strides: Shape, steps: Shape = (1,), panel: int = 1, lane: int = 0
+) -> list[tuple[Area, Area]]:
+    """The elements of a DMA in both memories, as isa.py describes it, in at most three parts: the panel that
+    a lane offset leaves, the full panels, and the rest. Raises: MachineFault if they leave a buffer."""
+    if min(shape) < 0 or not 0 <= lane < LANES:
+        raise fault("bad extents of a DMA", f"shape={shape} lane={lane}", "sizes from 0 on, a lane below 128")
+    (area, row), (array, element) = vmem, hbm
     *outer, columns = shape
     head = min(columns, LANES - lane) if lane else 0
     full, tail = divmod(columns - head, LANES)
-    vmem, hbm, column = [], [], 0
-    rows = [step * LANES for step in (*steps[:len(outer)], panel)]
+    rows = (*(step * LANES for step in (*steps[:len(outer)], panel)), 1)
+    elements = (*strides[:-1], LANES * strides[-1], strides[-1])
+    parts = []
     for panels, lanes, first in ((1, head, lane), (full, LANES, 0), (1, tail, 0)):
         if math.prod(block := (*outer, panels, lanes)):
-            vmem.append(Block(row * LANES + first, block, (*rows, 1)))
-            elements = (*strides[:-1], LANES * strides[-1], strides[-1])
-            hbm.append(Block(element + column * strides[-1], block, elements))
-            row, column = row + panels * panel, column + panels * lanes
-    return vmem, hbm
+            here = area.block(row * LANES + first, block, rows)
+            parts.append((here, array.block(element, block, elements)))
+            row, element = row + panels * panel, element + panels * lanes * strides[-1]
+    return parts
 
 
 def charged_bytes(shape: Shape, strides: Shape, granule: int) -> int:
@@ -153,47 +142,46 @@ class Memory:
         self.moved_bytes = {"HBM": 0, "VMEM": 0}  # by where from
         self.charged_bytes = 0
 
-    def _access(self, name: str, row: int, rows: int, stride: int, writes: bool) -> tuple[Area, View]:
+    def _access(self, name: str, row: int, rows: int, stride: int, writes: bool) -> Area:
         """The rows of a load or store, within bounds and in nobody's flight. Raises: MachineFault."""
-        area, last = self.areas[name], row + (rows - 1) * stride
+        last = row + (rows - 1) * stride
         if not 0 <= rows <= SUBLANES or stride < 0 or (writes and rows > 1 and not stride):
             raise fault("bad rows or stride", f"rows={rows} stride={stride}", "0 to 8 rows; a store's, apart")
-        area.check_bounds(row * LANES, last * LANES)
-        view = itemgetter(slice(row, last + 1, stride or 1))
+        self.areas[name].check_bounds(row * LANES, last * LANES)
+        part = self.areas[name].part(itemgetter(slice(row, last + 1, stride or 1)))
         if self.flying:
-            self._check_owners(area, view, writes)
-        return area, view
+            self._check_owners(part, writes)
+        return part
 
     def load(self, name: str, row: int, rows: int, stride: int) -> Lanes:
         """Up to 8 rows, `stride` apart; the sublanes behind them are 0 and garbage."""
-        area, view = self._access(name, row, rows, stride, writes=False)
+        part = self._access(name, row, rows, stride, writes=False)
         data, known = np.zeros(TILE, np.uint32), np.zeros(TILE, bool)
-        data[:rows], known[:rows] = view(area.words), view(area.known)
-        if (known := tidy(known)) is KNOWN:
+        data[:rows] = part.words
+        if rows == SUBLANES and tidy(part.known) is KNOWN:
             return Lanes(data)
+        known[:rows] = part.known
         sublane = int(known.all(axis=1).argmin())
         where = f"row {row + sublane * stride}" if sublane < rows else f"behind the {rows} rows loaded"
         return Lanes(data, known, f"{name} {where}")
 
     def store(self, name: str, row: int, rows: int, stride: int, lanes: Lanes, mask: Lanes | None) -> None:
         """Write up to 8 rows, where a mask says so, and their flags with them."""
-        area, view = self._access(name, row, rows, stride, writes=True)
+        part = self._access(name, row, rows, stride, writes=True)
         if mask:
             mask.require(rows)
         where = mask.data[:rows] if mask else True
-        np.copyto(view(area.words), lanes.data.view(np.uint32)[:rows], where=where)
-        np.copyto(view(area.known), lanes.known[:rows], where=where)
+        np.copyto(part.words, lanes.data.view(np.uint32)[:rows], where=where)
+        np.copyto(part.known, lanes.known[:rows], where=where)
 
     def start(self, copy: Copy, now: int) -> int:
         """Begin a copy: check it, claim both sides, move the values. Returns: the cycle when it is done."""
-        if copy.reads:
-            self._check(copy)
-        for source, target in zip(copy.reads, copy.writes, strict=True):
-            target.of(copy.target.words)[...] = source.of(copy.source.words)
-            target.of(copy.target.known)[...] = True
-            self.moved_bytes[copy.source.kind] += 4 * math.prod(source.shape)
-        copy.own()
         self.flying.append(copy)
+        for source, target in copy.parts:
+            self._check_copy(source, target)
+            source.owned[...], target.owned[...] = READ, WRITTEN
+            target.words[...], target.known[...] = source.words, True
+            self.moved_bytes[source.kind] += 4 * source.words.size
         self.charged_bytes += copy.charged_bytes
         begin = max(now + self.program.machine.dma_startup_cycles, self.hbm_free_at)
         self.hbm_free_at = begin + math.ceil(copy.charged_bytes / self.program.machine.hbm_bytes_per_cycle)
@@ -208,36 +196,34 @@ class Memory:
         for copy in self.flying:  # what two of them read is still read by the other
             copy.own()
 
-    def _check(self, copy: Copy) -> None:
-        """Bounds, owners, garbage. Raises: MachineFault."""
-        for area, blocks in ((copy.source, copy.reads), (copy.target, copy.writes)):
-            writes = area is copy.target
-            low, high = min(b.ends()[0] for b in blocks), max(b.ends()[1] for b in blocks)
-            area.check_bounds(low, high)
-            marks = np.zeros(high + 1, bool)
-            for block in blocks:
-                self._check_owners(area, block.of, writes)
-                block.of(marks)[...] = True
-            if writes and np.count_nonzero(marks) < sum(math.prod(block.shape) for block in blocks):
-                raise fault(f"the copy writes a row of {area.name} twice", blocks[0], "rows that keep apart")
-        for block in copy.reads:
-            known = block.of(copy.source.known)
-            if not known.all():
-                word = block.offset + int(np.argwhere(~known)[0] @ block.strides)
-                raise fault(f"uninitialised read of {copy.source}", f"garbage in {copy.source.spot(word)}",
-                            "every element written before it is copied")
+    def _check_copy(self, source: Area, target: Area) -> None:
+        """Owners, garbage, and words written twice. Raises: MachineFault."""
+        self._check_owners(source, writes=False)
+        self._check_owners(target, writes=True)
+        if not source.known.all():
+            source.owned[...], area = ODD, self.areas[source.name]
+            where = tuple(map(int, np.argwhere((area.owned == ODD) & ~area.known)[0]))
+            place = f"row {where[0]}, lane {where[1]}" if area.kind == "VMEM" else f"element {where}"
+            raise fault(f"uninitialised read of {area}", f"garbage in {place}",
+                        "every element written before it is copied")
+        rows = target.words[..., 0]
+        numbers = np.arange(rows.size).reshape(rows.shape)
+        rows[...] = numbers
+        if (rows != numbers).any():  # one that is written twice does not hold what was written first
+            raise fault(f"the copy writes a row of {target.name} twice", f"a block of {target.words.shape}",
+                        "rows that keep apart")
 
-    def _check_owners(self, area: Area, view: View, writes: bool) -> None:
+    def _check_owners(self, part: Area, writes: bool) -> None:
         """Raises: MachineFault if a copy in flight writes what is accessed, or reads what is written."""
         def conflict() -> bool:
-            held = view(area.owned).tobytes()
+            held = part.owned.tobytes()
             return WRITTEN in held or (writes and READ in held)
         if conflict():
             for owner in self.flying:  # let go of one after the other, until nothing is in the way
                 owner.own(free=True)
                 if not conflict():
                     break
-            raise fault(f"race: {area} is {'written' if writes else 'read'} while a DMA owns it", owner,
+            raise fault(f"race: {part} is {'written' if writes else 'read'} while a DMA owns it", owner,
                         f"as many waits as starts on {owner.instr.srcs[2]} before this",
                         at=owner.instr.locs, hint="a dma.done.wait between the two")
 

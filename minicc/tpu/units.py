@@ -8,13 +8,13 @@
 Timing of an MXU. A push of r rows occupies its input for r cycles (f32: 6 r). Its results can be popped
 `mxu_fill_cycles` + r (f32: + 6 r) cycles after it started. Weights have an input of their own, so loading
 the shadow hides behind the products of the active copy; `overlap_weights=False` makes each load wait until
-the array is empty, as in a simulator of a lone array (systolic.py). Every push reserves its places in the
-FIFO of results when it issues, for the array cannot be stopped; bundles issue in order, so a push without a
-place would wait for a pop behind it forever: that is a fault, not a hang.
+the array is empty, as in a simulator of a lone array (tests/systolic.py). Every push reserves its places in
+the FIFO of results when it issues, for the array cannot be stopped; bundles issue in order, so a push without
+a place would wait for a pop behind it forever: that is a fault, not a hang.
 
 Values are lazy: one matrix product per run of rows pushed with the same weights, when its first result is
 popped. The real unit's protocol is not public; the TPUv1 paper describes weight-stationary arrays with a
-shadow copy. What to read next: systolic.py for why 254, core.py for who calls this.
+shadow copy. What to read next: tests/systolic.py for why 254, core.py for who calls this.
 """
 
 from __future__ import annotations

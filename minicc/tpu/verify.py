@@ -79,11 +79,9 @@ def _ranges(instr: Instr) -> Iterator[Facts]:
     if instr.info.memory == "dma":
         lists = [instr.attr(name, ()) for name in ("shape", "strides", "steps")]
         shape, strides, steps = (len(value) if type(value) is tuple else 0 for value in lists)
-        if not 1 <= shape <= 4 or strides != shape:
-            what = "a DMA wants a shape and a stride for each of its dimensions"
-            yield what, (shape, strides), "1 to 4 of each"
-        elif steps != shape - 1 and (shape, steps) != (2, 0):
-            yield "a DMA wants a step in rows for each dimension but the last", steps, shape - 1
+        if not 1 <= shape <= 4 or strides != shape or (steps != shape - 1 and (shape, steps) != (2, 0)):
+            what = "a DMA wants 1 to 4 dimensions, a stride for each and a step in rows for each but the last"
+            yield what, f"{shape} sizes, {strides} strides, {steps} steps", ""
 
 
 def _limits(instr: Instr, machine: TPUSpec, virtual: bool) -> Iterator[Facts]:
@@ -107,15 +105,13 @@ def _shares(op: Instr, machine: TPUSpec) -> Iterator[tuple[str, int]]:
 
 def _names(program: Program) -> Names:
     """name -> what it is. Raises: CompileError if a name is declared twice."""
-    names: Names = {}
     declared = [(b.name, "hbm" if isinstance(b, HbmBuffer) else "vmem") for b in program.buffers]
     declared += [(s.name, "sem") for s in program.semaphores]
     declared += [(name, "label") for name, _ in program.labels]
-    for name, kind in declared:
-        if name in names:
-            raise CompileError("tpu program", f"{name} is declared twice", got=f"{names[name]} and {kind}")
-        names[name] = kind
-    return names
+    for name, count in Counter(name for name, _ in declared).items():
+        if count > 1:
+            raise CompileError("tpu program", f"{name} is declared twice", got=f"{count} things of that name")
+    return dict(declared)
 
 
 def problems(program: Program, virtual: bool = False) -> Iterator[Problem]:

@@ -12,8 +12,8 @@ cycle after x[m, r - 1]; partial sums fall down the columns, and each column lea
     row 2                          x[0,2] ->       2 R + C + M - 2, for each R x C tile of w
 
 Output stationary: each cell keeps one sum, and both x and w flow through: R + C + K - 2 per R x C tile of
-the result. A count runs from the first cycle to the last one, hence the -1. The MXU of units.py has the
-same timeline in closed form: a push of r rows, 254 + r cycles to its last result. Source: Kung and
+the result. A count runs from the first cycle to the last one, hence the -1. The MXU of minicc/tpu/units.py
+has the same timeline in closed form: a push of r rows, 254 + r cycles to its last result. Source: Kung and
 Leiserson, 1978; the formulas hold on every case of an independent simulator. What to read next: units.py.
 """
 
