@@ -107,6 +107,28 @@ def check(path: Path) -> list[Mismatch]:
     return wrong
 
 
+def refreshed(path: Path) -> str:
+    """The page, with what its Python blocks print today wherever it says something else."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    text = path.read_text(encoding="utf-8")
+    lines, found = text.splitlines(), list(blocks(text))
+    edits: list[tuple[int, int, list[str]]] = []
+    for block, after in itertools.zip_longest(found, found[1:]):
+        if block.language != "python":
+            continue
+        printed = _trimmed(printed_by(block, path, names))
+        said = re.sub(rf"{re.escape(path.name)}:\d+", f"{path.name}:...", printed).splitlines()
+        if after and after.follows and after.language == "text":
+            if not same(after.text, printed):
+                edits.append((after.line - 1, after.line - 1 + after.text.count("\n"), said))
+        elif printed.strip():
+            end = block.line + block.text.count("\n")
+            edits.append((end, end, ["", "```text", *said, "```"]))
+    for first, last, said in reversed(edits):
+        lines[first:last] = said
+    return "\n".join(lines) + "\n"
+
+
 def printed_by(block: Block, path: Path, names: dict[str, object]) -> str:
     """Run one Python block as lines of its page, so that an error or a `loc` points into the page."""
     code = compile("\n" * (block.line - 1) + block.text, str(path), "exec")
