@@ -61,6 +61,7 @@ def tpu_target(spec: tpu.TPUSpec) -> Target:
         max_block_axes=2, keeps_temps=True, reduces_after_dot=True,
         bytes_per_cycle=spec.hbm_bytes_per_cycle, latency_cycles=spec.dma_startup_cycles, launch_cycles=0,
         dot_flops_per_cycle=2 * spec.mxu_side**2 * spec.mxus / spec.f32_passes, dot_units=spec.mxus,
+        dot_row_cycles=spec.f32_passes,
         dot_fill_cycles=spec.mxu_side * spec.f32_passes + spec.mxu_fill_cycles,
         vector_ops_per_cycle=spec.vector_slots * tpu.SUBLANES * tpu.LANES)
 
@@ -77,4 +78,4 @@ def gpu_target(spec: gpu.GPUSpec) -> Target:
         lanes=16, largest_block=0, max_block_axes=2, keeps_temps=False, reduces_after_dot=False,
         bytes_per_cycle=spec.dram_gb_per_s * 1e9 / clock, latency_cycles=0,
         launch_cycles=round(GPU_LAUNCH_SECONDS * clock), dot_flops_per_cycle=2 * spec.sms * spec.fp32_lanes,
-        dot_units=1, dot_fill_cycles=0, vector_ops_per_cycle=spec.sms * spec.fp32_lanes)
+        dot_units=1, dot_row_cycles=0, dot_fill_cycles=0, vector_ops_per_cycle=spec.sms * spec.fp32_lanes)

@@ -34,8 +34,8 @@ class Target:
     rows, lanes: blocks come in multiples of these along their last two dimensions. max_block_axes: how many
     axes of one value may have blocks of more than one element (0: any number). keeps_temps: whether buffers
     between kernels can stay in fast memory. reduces_after_dot: whether a kernel may reduce over the columns
-    of its own dot. A tile of weights of lanes x lanes occupies one of the dot_units, which takes
-    dot_fill_cycles to fill and drain beside its work.
+    of its own dot. A dot streams rows through dot_units units at dot_row_cycles each; to fill and to drain
+    them takes dot_fill_cycles at each step.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Target:
     launch_cycles: int
     dot_flops_per_cycle: float
     dot_units: int
+    dot_row_cycles: int
     dot_fill_cycles: int
     vector_ops_per_cycle: float
 
@@ -99,22 +100,28 @@ def cost(kernel: Kernel, target: Target) -> Cost:
     dot_flops = sum(2 * evaluations(kernel, block) for block in blocks if block.op == "dot")
     vector_ops = sum(op_weight(block) * evaluations(kernel, block) for block in blocks)
     steps = prod(_steps(kernel, axis.name) for axis in kernel.axes)
-    fill = sum(_fill_cycles(kernel, block, target) for block in blocks if block.op == "dot")
-    dots = dot_flops / target.dot_flops_per_cycle / steps + fill
-    compute = max(dots, vector_ops / target.vector_ops_per_cycle / steps)
+    streams = sum(_dot_cycles(kernel, block, target) for block in blocks if block.op == "dot")
+    compute = max(dot_flops / target.dot_flops_per_cycle / steps, streams,
+                  vector_ops / target.vector_ops_per_cycle / steps)
     copy = moved / steps / target.bytes_per_cycle
     steady = max(compute, target.latency_cycles + copy)
     cycles = target.launch_cycles + 2 * target.latency_cycles + copy + (steps - 1) * steady + compute
     return Cost(moved, dot_flops, vector_ops, cycles)
 
 
-def _fill_cycles(kernel: Kernel, dot: Block, target: Target) -> int:
-    """Cycles of one step in which the dot units fill and drain: once for every tile of weights each one
-    holds."""
+def _dot_cycles(kernel: Kernel, dot: Block, target: Target) -> int:
+    """Cycles of one step in which rows stream through units that hold weights.
+
+    A unit holds lanes x lanes weights; while rows stream past them the next ones are loaded, which takes as
+    long as that many rows. Units that have no columns of their own share the rows.
+    """
     lhs, rhs = (set(arg.axes) for arg in dot.args)
-    tiles = {name: ceil(_block(kernel, name) / target.lanes) for name in rhs}
-    across = ceil(prod(count for name, count in tiles.items() if name not in lhs) / target.dot_units)
-    return across * prod(tiles[name] for name in dot.attrs["contract"]) * target.dot_fill_cycles
+    rows = prod(_block(kernel, name) for name in lhs - rhs)
+    columns, depth = (prod(ceil(_block(kernel, name) / target.lanes) for name in names)
+                      for names in (rhs - lhs, dot.attrs["contract"]))
+    shared = ceil(rows / max(1, target.dot_units // columns))
+    tiles = ceil(columns / target.dot_units) * depth
+    return target.dot_fill_cycles + tiles * max(shared, target.lanes) * target.dot_row_cycles
 
 
 def _block(kernel: Kernel, name: str) -> int:
