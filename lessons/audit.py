@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,10 +81,10 @@ def prove(course: Course, lesson: Lesson, trial: Trial) -> Proof:
     return Proof(trial, verdict.passed, verdict.symptom or " ".join(verdict.lines), ok)
 
 
-def audit(course: Course, lessons: tuple[Lesson, ...]) -> Iterator[Proof]:
-    """Every answer to every exercise of these lessons."""
+def audit(course: Course, lessons: tuple[Lesson, ...], names: Collection[str] = ()) -> Iterator[Proof]:
+    """Every answer to every exercise of these lessons, or those of these names."""
     every = [(lesson, trial) for lesson in lessons for exercise in lesson.exercises
-             for trial in trials(course, lesson, exercise)]
+             for trial in trials(course, lesson, exercise) if not names or trial.name in names]
     with ThreadPoolExecutor(min(SIDE_BY_SIDE, os.cpu_count() or 1)) as pool:
         yield from pool.map(lambda pair: prove(course, *pair), every)
 
