@@ -126,7 +126,8 @@ def judge_four_blocks(data: Mapping[str, Any], seed: int) -> Verdict:
         return failed(f"blocks of {block} rows are no multiple of 8")
     if verdict.passed and block >= quarter + 8:
         return failed(f"blocks of {block} rows are larger than they must be")
-    theirs = f"yours takes {data['cycles']} cycles, the compiler's own tile {own.profile().cycles}"
+    theirs = (f"{len(arrays[0])} rows in {data['cycles']} cycles; "
+              f"the compiler's own tile takes {own.profile().cycles}")
     return all_of(verdict, compare("y", data["y"], right(arrays)), passed(theirs))
 
 
