@@ -28,6 +28,7 @@ from minicc.lessons.audit import audit, gaps
 from minicc.lessons.checking import check_all, found_words
 from minicc.lessons.course import HERE, HINTS, RUBRIC, Course, Exercise, Lesson
 from minicc.lessons.generate import generated, regions, solution
+from minicc.lessons.pictures import collected
 from minicc.lessons.workspace import Workspace
 from minicc.tools import commands
 from minicc.tools.output import emit, write_file
@@ -239,13 +240,17 @@ def export(course: Course, words: list[str], options: argparse.Namespace) -> int
 
 
 def build(course: Course, words: list[str], options: argparse.Namespace) -> int:
-    """Make each exercises.py and each picture again, from the key and the page, and what the page prints."""
+    """Make each exercises.py again from its key, and what a page prints and draws from its blocks."""
     lessons = [course.lesson(word) for word in words] or course.lessons
     for lesson in lessons:
         print(write_file(course.exercises(lesson), generated(lesson, course.key(lesson))))
-        print(write_file(course.page(lesson), pages.refreshed(course.page(lesson))))
-        for name, drawing in pages.pictures(course.page(lesson)).items():
-            print(write_file(course.page(lesson).parent / f"{name}.svg", drawing.svg()))
+        page = course.page(lesson)
+        with collected() as drawn:
+            text = pages.refreshed(page)
+        if text != course.text(lesson):
+            print(write_file(page, text), "printed something else; read what stands around it")
+        for name, drawing in drawn.items():
+            print(write_file(page.parent / f"{name}.svg", drawing.svg()))
     return commands.DONE
 
 

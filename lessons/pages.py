@@ -6,10 +6,11 @@
     ```console ... ```                  runs each `$ minicc ...` and `$ python ...`; its output is below it
     ![...](graph.svg)                   a picture that a block drew with picture(..., "graph")
 
-Goes in: a Markdown file. Comes out: its mismatches, its pictures, or a notebook. A line `...` stands for
-any lines, and `...` within a line for any text, as in doctest: times vary between machines. A block that
-prints must show what, so that no reader has to guess. Commands that only instruct (`make test`) stand in
-`sh` blocks, which are not run here. rustdoc and Elixir run documents the same way. Read next: pictures.py.
+Goes in: a Markdown file. Comes out: its mismatches, the page as it would read today, or a notebook. A line
+`...` stands for any lines, and `...` within a line for any text, as in doctest: times vary between
+machines. A block that prints must show what, so that no reader has to guess. Commands that only instruct
+(`make test`) stand in `sh` blocks, which are not run here. rustdoc and Elixir run documents the same way.
+Read next: pictures.py.
 """
 
 from __future__ import annotations
@@ -29,8 +30,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from minicc.lessons.pictures import collected
 
 FENCE = re.compile(r"^(`{3,})(\w*)\s*$")
 RUNNABLE = {"minicc": ["-m", "minicc"], "python": []}
@@ -151,16 +150,6 @@ def check_console(block: Block) -> list[Mismatch]:
             line = block.line + block.text[: part.start()].count("\n")
             wrong.append(Mismatch(line, part[2], printed))
     return wrong
-
-
-def pictures(path: Path) -> dict[str, Any]:
-    """The drawings that the page's Python blocks ask for, by name."""
-    names: dict[str, object] = {"__name__": "__main__"}
-    with collected() as drawn:
-        for block in blocks(path.read_text(encoding="utf-8")):
-            if block.language == "python":
-                printed_by(block, path, names)
-        return drawn
 
 
 def notebook(text: str) -> str:

@@ -16,6 +16,7 @@ from minicc.lessons.audit import Trial, audit, gaps, prove
 from minicc.lessons.course import HERE, Course, Lesson
 from minicc.lessons.generate import generated, merged, regions, solution, starter
 from minicc.lessons.learn import saves
+from minicc.lessons.pictures import collected
 
 OURS = Course(HERE)
 
@@ -94,7 +95,7 @@ def test_a_page_prints_what_it_says_and_draws_what_is_kept(
 ):
     monkeypatch.chdir(tmp_path)
     page = course.page(lesson)
-    with pages.collected() as drawn:
+    with collected() as drawn:
         mismatches = pages.check(page)
     assert not mismatches, "\n\n".join(map(str, mismatches))
     links = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
@@ -196,7 +197,10 @@ def test_export_writes_beside_the_pictures(tmp_path: Path):
 def test_build_makes_stale_files_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     shutil.copytree(lw.ROOT, tmp_path / "course", ignore=shutil.ignore_patterns("__pycache__"))
     course = Course(tmp_path / "course")
-    course.exercises(course.lessons[0]).write_text("stale")
+    lesson = course.lessons[0]
+    page = course.text(lesson)
+    course.page(lesson).write_text(page.replace("1 kernel\n", "3 kernels\n"))
+    course.exercises(lesson).write_text("stale")
     assert any("stale" in gap for gap in gaps(course, course.lessons))
     assert lw.main(["learn", "build", "--course", str(course.root)]) == 0
-    assert gaps(course, course.lessons) == []
+    assert gaps(course, course.lessons) == [] and course.text(lesson) == page
