@@ -122,6 +122,14 @@ def test_a_strided_load_and_a_row_to_all_sublanes():
     assert np.array_equal(result.outputs["y"][3:], np.repeat(given["x"][:1], 5, axis=0))
 
 
+@pytest.mark.parametrize("stride", [0, 1, 2])
+def test_an_access_of_no_rows_touches_none(stride: int):
+    body = ("{ smov s0, 0 }", f"{{ vld v0, [xb] rows=s0 stride={stride} ;; vld v1, [xb] }}",
+            "{ vst [yb], v1 }", f"{{ vst [yb], v0 rows=s0 stride={stride} }}")
+    given, result = run_text(with_header(*COPY_IN, *body, *COPY_OUT))
+    assert np.array_equal(result.outputs["y"], given["x"])
+
+
 def test_a_copy_permutes_whatever_keeps_the_minor_axis():
     copy = "{ dma.hbm_to_vmem [xb], [x], [sem] shape=(2, 4, 128) strides=(128, 256, 1) steps=(4, 1) panel=8 }"
     body = ("{ vld v0, [xb] }", "{ }", "{ vst [yb], v0 }")

@@ -148,7 +148,7 @@ class Memory:
         if not 0 <= rows <= SUBLANES or stride < 0 or (writes and rows > 1 and not stride):
             raise fault("bad rows or stride", f"rows={rows} stride={stride}", "0 to 8 rows; a store's, apart")
         self.areas[name].check_bounds(row * LANES, last * LANES)
-        part = self.areas[name].part(itemgetter(slice(row, last + 1, stride or 1)))
+        part = self.areas[name].part(itemgetter(slice(row, last + 1 if rows else row, stride or 1)))
         if self.flying:
             self._check_owners(part, writes)
         return part
