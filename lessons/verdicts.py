@@ -142,10 +142,16 @@ def predicted(said: Any, right: Mapping[str, Any], within: float | Mapping[str, 
         else:
             ratios[name] = (float(said[name]), float(actual))
             misses += _miss(name, said[name], actual, factor)
-    lines = tuple(f"{name}: you said {said[name]}, it is {actual}" for name, actual in right.items())
+    lines = tuple(f"{name}: you said {_plainly(said[name])}, it is {_plainly(actual)}"
+                  for name, actual in right.items())
     if misses:
         return Verdict(False, misses[0], tuple(misses[1:]), 0.0, {}, ratios)
     return Verdict(True, "", lines, nearness(ratios.values()), {}, ratios)
+
+
+def _plainly(value: Any) -> str:
+    whole = isinstance(value, (int, float)) and float(value).is_integer()
+    return f"{value:,.0f}" if whole else str(value)
 
 
 def ratio(said: float, right: float) -> float:
@@ -156,12 +162,13 @@ def ratio(said: float, right: float) -> float:
 
 
 def nearness(pairs: Iterable[Sequence[float]]) -> float:
-    """The score of predictions [said, right]: 1 for right ones, 0 where the worst is off by a factor of 2.
+    """The score of predictions [said, right], averaged: 1 for a right one, 0 from a factor of 10 on.
 
-    >>> round(nearness([[100, 100], [100, 141.42]]), 2)
+    >>> nearness([[100, 100], [100, 1000]])
     0.5
     """
-    return max(0.0, min((1.0 - math.log2(ratio(*pair)) for pair in pairs), default=1.0))
+    scores = [max(0.0, 1.0 - math.log10(ratio(*pair))) for pair in pairs]
+    return sum(scores) / len(scores) if scores else 1.0
 
 
 def _miss(name: str, said: float, actual: float, factor: float) -> list[str]:

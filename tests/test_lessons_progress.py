@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -41,7 +42,7 @@ def test_a_prediction_is_scored_by_its_first_attempt(tmp_path: Path):
         with progress.recording("1.1", "form") as record:
             record.note(Verdict(ok, ratios={"cycles": (said, 100.0)}), str(said))
     record = progress.record("1.1", "form")
-    assert (record.passed, record.score) == (2, 0.0)  # four times too high at first
+    assert record.passed == 2 and record.score == pytest.approx(1 - math.log10(4))  # four times too high
 
 
 def test_a_changed_exercise_starts_anew_and_the_old_entry_stays(tmp_path: Path):
@@ -158,4 +159,4 @@ def test_the_report_counts_attempts_and_calibrates_by_ratio(tmp_path: Path):
     assert calibration(found) == "2 first predictions, typically off by a factor of 2.00"  # sqrt(1 * 4)
     assert next_row(found).exercise.id == "1.2"
     line = next(line for line in report(found).splitlines() if line.startswith("1.1"))
-    assert line.split()[-4:] == ["passed", "1", "0", "0%"] and "self-reported" in report(found)
+    assert line.split()[-4:] == ["passed", "1", "0", "70%"] and "self-reported" in report(found)
