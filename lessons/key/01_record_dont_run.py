@@ -182,8 +182,8 @@ REALISE = Exercise(
         "if operands are missing, push them and come back later.",
         "stack = [value.node]; while stack: node = stack[-1]; missing = [v.node for v in node.operands if "
         "v.node not in known]; and then there are two cases."),
-    discussion="The memo makes it linear: without it, twelve doublings cost 4095 additions, and forty would "
-    "outlast the sun. It must outlive the call, or every .numpy() starts from the inputs. Recursion is the "
+    discussion="The memo makes it linear: without it, twelve doublings cost 4095 additions, and forty a "
+    "million million. It must outlive the call, or every .numpy() starts from the inputs. Recursion is the "
     "third trap: a training loop that nobody interrupts records a graph thousands of nodes deep. A reversed "
     "walk is not an order: a node that is reached early by one user can be needed later by another. minicc "
     "does not compute node by node: it hands all that is missing to the compiler at once, so that it can be "

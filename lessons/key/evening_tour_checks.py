@@ -24,6 +24,7 @@ from minicc.kernel.ir import Kernel
 from minicc.kernel.pipeline import PipelinedKernel, pipeline
 from minicc.lessons.course import Case
 from minicc.lessons.verdicts import Verdict, all_of, beat, compare, failed, passed, predicted
+from minicc.report import TPUProfile
 from minicc.tpu.machine import V5E
 
 ROWS, PIXELS, HIDDEN, WIDE = 1797, 64, 128, 512
@@ -56,6 +57,13 @@ def compiled_with(arrays: list[np.ndarray], **slots: Callable) -> Compiled:
     """The layer for the TPU, with these passes in place of the compiler's."""
     with mc.using(**slots):
         return mc.compile(layer, *map(mc.Tensor, arrays), device="tpu:v5e").compiled
+
+
+def profiled(compiled: Compiled) -> TPUProfile:
+    """What the emulated TPU counted."""
+    profile = compiled.profile()
+    assert isinstance(profile, TPUProfile)
+    return profile
 
 
 def said(attempt: Callable[[], Any]) -> str:
@@ -91,7 +99,7 @@ def run_prediction(answer: Any, case: Case) -> dict[str, Any]:
 def judge_prediction(data: Mapping[str, Any], seed: int) -> Verdict:
     """Against what the compiler and the emulator say."""
     compiled = compiled_with(inputs())
-    profile = compiled.profile()
+    profile = profiled(compiled)
     actual = {"kernels": len(compiled.module.kernels), "hbm_bytes": profile.hbm_bytes,
               "cycles": profile.cycles, "bound_by": profile.bound[0]}
     return predicted(data["prediction"], actual, within={"kernels": 1.0, "hbm_bytes": 1.5, "cycles": 3.0})
@@ -111,7 +119,7 @@ def run_four_blocks(answer: Callable, case: Case) -> dict[str, Any]:
     case.show(compiled.kernels)
     axes = {axis.name: [axis.block, axis.steps] for axis in compiled.module.kernels[0].axes}
     y, = compiled.run(arrays)
-    return {"axes": axes, "y": y, "cycles": compiled.profile().cycles}
+    return {"axes": axes, "y": y, "cycles": profiled(compiled).cycles}
 
 
 def judge_four_blocks(data: Mapping[str, Any], seed: int) -> Verdict:
@@ -127,7 +135,7 @@ def judge_four_blocks(data: Mapping[str, Any], seed: int) -> Verdict:
     if verdict.passed and block >= quarter + 8:
         return failed(f"blocks of {block} rows are larger than they must be")
     theirs = (f"{len(arrays[0])} rows in {data['cycles']} cycles; "
-              f"the compiler's own tile takes {own.profile().cycles}")
+              f"the compiler's own tile takes {profiled(own).cycles}")
     return all_of(verdict, compare("y", data["y"], right(arrays)), passed(theirs))
 
 
@@ -195,7 +203,7 @@ def timed(choice: Mapping[str, int]) -> tuple[np.ndarray, int]:
     arrays = inputs(hidden=WIDE)
     compiled = compiled_with(arrays, tile=chosen, pipeline=deep)
     y, = compiled.run(arrays)
-    return y, compiled.profile().cycles
+    return y, profiled(compiled).cycles
 
 
 def judge_choice(data: Mapping[str, Any], seed: int) -> Verdict:
