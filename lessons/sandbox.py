@@ -34,7 +34,7 @@ from minicc.lessons.course import Course, Exercise, Lesson
 from minicc.lessons.verdicts import Verdict, failed
 
 PRINTED_BYTES = 1 << 20
-SHOWN_CHARACTERS = 2000  # of what an answer printed
+SHOWN_CHARACTERS = 2000  # of what an answer printed, and of an error's text
 RESULT_BYTES = 64 << 20
 GRACE_SECONDS = 10.0  # to start Python, and beyond the limit that the process keeps itself
 
@@ -194,6 +194,8 @@ def _signal_name(code: int) -> str:
 def _said(exercise: Exercise, report: Mapping[str, Any]) -> list[str]:
     """What is told of a report without data: what it is, then the learner's lines."""
     names = {"text": "", "name": "", "answer": exercise.answer, "seconds": exercise.seconds, **report}
+    text = str(names["text"])
+    names["text"] = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]} ..."
     said = SAID[report["status"]].format_map(names).replace(" ()", "").rstrip(": ")
     lines = [f"at exercises.py:{number}: {text}" for number, text in report.get("lines", ())]
     if report["status"] == "raised" and not lines:
