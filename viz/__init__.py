@@ -10,6 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+try:
+    import graphviz  # noqa: F401
+except ModuleNotFoundError as missing:
+    need = "minicc.viz draws with one more package: python -m pip install 'minicc-edu[dot]'"
+    raise ModuleNotFoundError(need, name="graphviz") from missing
+
 from minicc.errors import CompileError
 from minicc.graph.ir import Graph
 from minicc.kernel.ir import Kernel, Module
