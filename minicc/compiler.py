@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicc.devices import Device, find
-from minicc.errors import Loc
+from minicc.errors import CompileError, Loc
 from minicc.gpu.program import GPUProgram, lower_gpu
 from minicc.graph.evaluate import check_inputs
 from minicc.graph.ir import Graph
@@ -45,6 +45,7 @@ from minicc.tpu.schedule import schedule
 from minicc.trace import PassRecord, Step
 
 Lines = tuple[tuple[Loc, ...], ...]
+MODES = ("vector", "lane")  # how a gpu's program runs
 
 
 @dataclass
@@ -224,6 +225,8 @@ def compile_graph(graph: Graph, device: Any = None, mode: str = "vector") -> Com
     Raises: CompileError (or a child of it) naming the user's line, whatever pass it comes from.
     """
     where = find(device)
+    if mode not in MODES:
+        raise CompileError("device", "there is no such mode", got=repr(mode), need=" or ".join(MODES))
     key = (structure(graph), repr(where), current_slots())
     lines = tuple(graph.lines(node) for node in graph.nodes())
     fresh = key not in _cache

@@ -69,6 +69,7 @@ pipelined dot_add_maximum, 24 steps
 
 
 def without(pipelined, verb, operand):
+    """The pipeline without one of its steady commands."""
     keep = tuple(c for c in pipelined.steady if (c.verb, c.operand) != (verb, operand))
     return replace(pipelined, steady=keep)
 
@@ -79,6 +80,8 @@ def without(pipelined, verb, operand):
         (Verb.WAIT, "x", "the body reads x, which is still in flight"),
         (Verb.START, "w", "copy_wait w would wait for ever"),
         (Verb.WAIT, "out", "the body writes out while it is being copied out"),
+        (Verb.START, "out", "not every block of out was copied. got 0; need 8 copies"),
+        (Verb.BODY, "", "copy_start out before the body wrote it"),
     ])
 def test_a_broken_pipeline_is_caught_and_named(verb, operand, complaint):
     graph, inputs, _ = program("mlp")
@@ -88,10 +91,18 @@ def test_a_broken_pipeline_is_caught_and_named(verb, operand, complaint):
         run([broken], module, inputs)
 
 
+def test_a_prologue_that_starts_too_little_is_caught_even_where_blocks_are_ragged():
+    graph, inputs, _ = program("mlp")
+    good = pipeline(mlp_kernel())
+    broken = replace(good, prologue=tuple(c for c in good.prologue if c.operand != "x"))
+    with pytest.raises(MachineFault, match=r"the body reads (another block of )?x"):
+        run([broken], fuse(graph, TARGET), inputs)
+
+
 def test_a_copy_that_nobody_waits_for_is_caught():
     graph, inputs, _ = program("mlp")
     module = fuse(graph, TARGET)
-    with pytest.raises(MachineFault, match="out were never waited for"):
+    with pytest.raises(MachineFault, match="copies of out were never waited for"):
         run([replace(pipeline(mlp_kernel()), epilogue=())], module, inputs)
 
 

@@ -203,7 +203,7 @@ WAIT = Exercise(
 
 EPILOGUE = Exercise(
     "0.4", Kind.MISCOMPILE, "Fix an epilogue", answer="epilogue", run=checks.run_epilogue,
-    judge=checks.judge_epilogue, starter_symptom="1 copies of out were never waited for",
+    judge=checks.judge_epilogue, starter_symptom="copies of out were never waited for. got 1",
     second_right="""
         waits: list[Command] = []
         for name in (op.name for op in kernel.outputs if op.name in depths):
@@ -211,16 +211,17 @@ EPILOGUE = Exercise(
         return tuple(waits)
     """,
     wrong=(
-        Wrong("return ()", "2 copies of out were never waited for", "Who knows when the last block is out?"),
+        Wrong("return ()", "copies of out were never waited for. got 2",
+              "Who knows when the last block is out?"),
         Wrong("""
             return tuple(Command(Verb.WAIT, op.name, -ago) for op in kernel.outputs
                          if op.name in depths for ago in range(1, depths[op.name] + 1))
-        """, "1 copies of out were never waited for",
+        """, "copies of out were never waited for. got 1",
               "Copies end in the order they began. What has out[-1] waited for?"),
         Wrong("""
             return tuple(Command(Verb.WAIT, op.name, -depths[op.name])
                          for op in kernel.outputs if op.name in depths)
-        """, "1 copies of out were never waited for", "How many blocks can be on their way at the end?"),
+        """, "copies of out were never waited for. got 1", "How many blocks can be on their way at the end?"),
         Wrong("""
             return tuple(Command(Verb.WAIT, op.name, -ago) for op in kernel.outputs
                          for ago in range(depths[op.name], 0, -1))

@@ -26,7 +26,7 @@ from minicc.errors import MachineFault
 from minicc.graph.elementwise import REDUCE
 from minicc.graph.evaluate import elementwise_numpy, host_dtype
 from minicc.kernel.ir import Axis, Block, Guard, Index, Kernel, Module, Operand
-from minicc.kernel.pipeline import Command, PipelinedKernel, Verb
+from minicc.kernel.pipeline import Command, PipelinedKernel, Verb, blocks_of
 
 Arrays = MutableMapping[str, np.ndarray]
 Point = Mapping[str, int]
@@ -198,15 +198,18 @@ def evaluate_pipelined(pipelined: PipelinedKernel, buffers: Arrays) -> None:
             run.execute(command, t)
     for name, channel in run.channels.items():
         if channel.flight:
-            run.fault(f"{len(channel.flight)} copies of {name} were never waited for", f"copy_wait {name}")
+            run.fault(f"copies of {name} were never waited for", f"copy_wait {name}", len(channel.flight))
+        blocks = blocks_of(pipelined.kernel, run.operands[name])
+        if channel.started != blocks:
+            run.fault(f"not every block of {name} was copied", f"{blocks} copies", channel.started)
 
 
 class _Channel:
     """The buffers of one operand: a block each, or why there is none; and the copies in flight."""
 
     def __init__(self, depth: int) -> None:
-        self.slots: list[np.ndarray | str] = ["was never copied"] * depth
-        self.flight: deque[np.ndarray] = deque()
+        self.slots: list[tuple[_Place, np.ndarray] | str] = ["was never copied"] * depth
+        self.flight: deque[tuple[_Place, np.ndarray]] = deque()
         self.started = self.waited = 0  # copies so far
 
 
@@ -219,8 +222,8 @@ class _Run:
         self.operands = {operand.name: operand for operand in self.kernel.operands}
         self.channels = {name: _Channel(depth) for name, depth in pipelined.depths.items()}
 
-    def fault(self, what: str, need: str) -> NoReturn:
-        raise MachineFault(f"pipeline of {self.kernel.name}", what, need=need, at=self.kernel.locs())
+    def fault(self, what: str, need: str, got: object = "") -> NoReturn:
+        raise MachineFault(f"pipeline of {self.kernel.name}", what, got=got, need=need, at=self.kernel.locs())
 
     def execute(self, command: Command, t: int) -> None:
         step = t + max(command.ahead, 0)
@@ -239,10 +242,12 @@ class _Run:
             self.fault(f"copy_start {name} into a buffer whose copy is in flight", f"copy_wait {name} first")
         if operand in self.kernel.inputs:
             channel.slots[channel.started % len(channel.slots)] = "is still in flight"
-            channel.flight.append(read_block(place, operand, self.buffers[operand.buffer]))
+            channel.flight.append((place, read_block(place, operand, self.buffers[operand.buffer])))
+        elif name not in self.state:
+            self.fault(f"copy_start {name} before the body wrote it", "the body first")
         else:
             write_block(place, operand, self.buffers[operand.buffer], self.state[name])
-            channel.flight.append(self.state[name])
+            channel.flight.append((place, self.state[name]))
         channel.started += 1
 
     def wait(self, name: str, ahead: int) -> None:
@@ -273,8 +278,10 @@ class _Run:
         if channel is None:
             return read_block(place, operand, self.buffers[operand.buffer])
         held = channel.slots[(channel.waited - 1) % len(channel.slots)]
-        if isinstance(held, str) or not channel.waited:
-            why = held if isinstance(held, str) else "never arrived"
-            self.fault(f"the body reads {operand.name}, which {why}",
+        if isinstance(held, str):
+            self.fault(f"the body reads {operand.name}, which {held}",
                        f"copy_start {operand.name} and copy_wait {operand.name} before the body")
-        return held
+        found, wanted = ({axis: one.point[axis] for axis in operand.axes} for one in (held[0], place))
+        if found != wanted:
+            self.fault(f"the body reads another block of {operand.name}", f"the one at {wanted}", found)
+        return held[1]
