@@ -170,6 +170,6 @@ def pipeline(
     epilogue = tuple(Command(wait, op.name, -ago) for op in outputs for ago in range(depths[op.name], 0, -1))
     if log is not None:
         for op in inputs + outputs:
-            why = f"{blocks_of(kernel, op)} blocks over {kernel.steps} steps, {depths[op.name]} buffers"
+            why = f"blocks {blocks_of(kernel, op)}, steps {kernel.steps}, buffers {depths[op.name]}"
             log.append(Step(f"copy {op.name}", True, why))
     return PipelinedKernel(kernel, depths, prologue, steady, epilogue)
