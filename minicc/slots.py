@@ -27,12 +27,11 @@ from minicc.kernel.ir import Kernel, Module
 from minicc.kernel.memory import MemoryPlan
 from minicc.kernel.pipeline import PipelinedKernel
 from minicc.kernel.verify import verify as verify_kernel
-from minicc.tpu.assembly import Assembly
 from minicc.tpu.isa import Program
 
 SLOTS: dict[str, type] = {  # name -> what its function must return
     "simplify": Graph, "fuse": Module, "tile": Kernel, "plan": MemoryPlan, "pipeline": PipelinedKernel,
-    "lower": Assembly, "schedule": Program, "allocate": Program,
+    "lower": Program, "schedule": Program, "allocate": Program,
 }
 # what is checked of it at once; the rest is checked where it is used: programs before they run
 VERIFIERS: dict[type, Callable[[Any], None]] = {

@@ -12,7 +12,6 @@ from minicc.graph.ir import BOOL, DTYPES, F32, DType, Type
 from minicc.kernel.ir import Axis, AxisKind, Block, Guard, Index, Kernel, Module, Operand, Scratch, Statement
 from minicc.kernel.memory import MemoryPlan, Placement, Role, Space
 from minicc.kernel.pipeline import pipeline
-from minicc.tpu.assembly import Assembly
 from minicc.tpu.emulator import run
 from minicc.tpu.isa import Program
 from minicc.tpu.lower import lower
@@ -91,7 +90,7 @@ def in_hbm(mod: Module) -> MemoryPlan:
     return MemoryPlan(places, 0, 0)
 
 
-def assembled(mod: Module, plan: MemoryPlan | None = None, depth: int = 2, spec: TPUSpec = V5E) -> Assembly:
+def assembled(mod: Module, plan: MemoryPlan | None = None, depth: int = 2, spec: TPUSpec = V5E) -> Program:
     """A module, pipelined and lowered."""
     plan = plan or in_hbm(mod)
     steps = [pipeline(k, resident=[o.name for o in k.operands if plan.resident(o.buffer)], depth=depth)

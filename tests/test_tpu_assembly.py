@@ -8,7 +8,7 @@ from minicc.tpu.machine import V5E
 
 
 def lines(write: Writer) -> list[str]:
-    return [str(op) for block in write.finish() for op in block.ops]
+    return [str(op) for bundle in write.finish()[0] for op in bundle.ops]
 
 
 def test_arithmetic_on_known_numbers_leaves_no_instruction():

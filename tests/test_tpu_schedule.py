@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-
 import numpy as np
 import pytest
 from kernels import assembled, axes, kernel, load, module, op, operand
 
 from minicc.graph.ir import F32
-from minicc.tpu.assembly import Assembly, BasicBlock
 from minicc.tpu.dependence import dependences
 from minicc.tpu.emulator import run
-from minicc.tpu.isa import Bundle, HbmBuffer, Instr, Program, VmemBuffer
-from minicc.tpu.liveness import live, successors
+from minicc.tpu.isa import Instr, Program
+from minicc.tpu.liveness import basic_blocks, following, live
 from minicc.tpu.machine import V5E
 from minicc.tpu.registers import allocate
 from minicc.tpu.schedule import schedule
@@ -27,23 +24,24 @@ semaphore s: 1
 """
 
 
+def written(*lines: str) -> Program:
+    """A program of one instruction to a bundle; a line that ends in a colon is a label."""
+    return parse(HEADER + "\n".join(line if line.endswith(":") else f"{{ {line} }}" for line in lines))
+
+
 def instructions(*ops: str) -> tuple[Instr, ...]:
     """Instructions from their text."""
-    program = parse(HEADER + "\n".join(f"{{ {text} }}" for text in ops))
-    return tuple(op for bundle in program.bundles for op in bundle.ops)
+    return tuple(op for bundle in written(*ops).bundles for op in bundle.ops)
 
 
 def packed(*ops: str) -> list[list[str]]:
     """The bundles that a block of these instructions becomes."""
-    buffers = (VmemBuffer("x", 64, 0), VmemBuffer("y", 64, 64), HbmBuffer("h", "f32", (1024,), "input"))
-    block = BasicBlock((), instructions(*ops))
-    program = schedule(Assembly("test", V5E, buffers, (), (block,)), V5E)
-    return [[str(op) for op in bundle.ops] for bundle in program.bundles]
+    return [[str(op) for op in bundle.ops] for bundle in schedule(written(*ops), V5E).bundles]
 
 
 def edges(*ops: str) -> dict[tuple[int, int], int]:
     """(instruction, later one) -> cycles between them."""
-    found = dependences(instructions(*ops), V5E, defaultdict(deque))
+    found = dependences(instructions(*ops), V5E, {})
     return {(a, b): cycles for a, after in enumerate(found.edges) for b, cycles in after.items()}
 
 
@@ -98,28 +96,15 @@ def test_a_push_waits_for_a_place_in_the_queue_of_results():
 
 
 def test_the_branch_stands_in_the_last_bundle():
-    block = BasicBlock((".loop",), instructions("vld v0, [x + 0x0]", "vst [y + 0x0], v0"))
-    branch = Instr("sbr.rel", None, (".loop",))
-    program = schedule(Assembly("t", V5E, (), (), (BasicBlock(block.labels, (*block.ops, branch)),)), V5E)
-    assert [any(op.op == "sbr.rel" for op in bundle.ops) for bundle in program.bundles] == [False, True]
+    found = packed(".loop:", "vld v0, [x + 0x0]", "vst [y + 0x0], v0", "sbr.rel .loop")
+    assert ["sbr.rel .loop" in bundle for bundle in found] == [False, True]
 
 
 def test_many_ready_loads_do_not_take_all_registers():
     ops = [text for i in range(60) for text in (
         f"vld v{2 * i}, [x + {i % 8 * 8:#x}]", f"vpow2 v{2 * i}",
         f"vpop.eup v{2 * i + 1}", f"vst [y + {i % 8 * 8:#x}], v{2 * i + 1}")]
-    buffers = (VmemBuffer("x", 64, 0), VmemBuffer("y", 64, 64))
-    program = schedule(Assembly("t", V5E, buffers, (), (BasicBlock((), instructions(*ops)),)), V5E)
-    allocate(program, V5E)  # raises if more than 64 live at once
-
-
-def in_order(assembly: Assembly) -> Program:
-    """One instruction to a bundle, in the order of the code."""
-    bundles, labels = [], []
-    for block in assembly.blocks:
-        labels += [(label, len(bundles)) for label in block.labels]
-        bundles += [Bundle((op,)) for op in block.ops]
-    return Program(assembly.name, V5E, assembly.buffers, assembly.semaphores, tuple(bundles), tuple(labels))
+    allocate(schedule(written(*ops), V5E), V5E)  # raises if more than 64 live at once
 
 
 @pytest.mark.parametrize(("n", "at_least"), [(1000, 1.0), (50000, 3.0)])  # one chain; 16 side by side
@@ -128,21 +113,19 @@ def test_scheduling_keeps_the_values_and_needs_fewer_bundles_and_cycles(n: int, 
     value = op("divide", op("exp", load(x)), op("add", op("tanh", load(x)), 2.0))
     assembly = assembled(module(kernel("f", axes(n=(n, min(n, 16384), "p")), y, value, x)))
     given = {"x": np.linspace(-3, 3, n, dtype=np.float32)}
-    plain, fast = (run(allocate(p, V5E), given) for p in (in_order(assembly), schedule(assembly, V5E)))
+    plain, fast = (run(allocate(p, V5E), given) for p in (assembly, schedule(assembly, V5E)))
     assert (plain.outputs["y"] == fast.outputs["y"]).all()
     assert fast.bundles * at_least < plain.bundles and fast.cycles < plain.cycles
     verify(schedule(assembly, V5E), virtual=True)
 
 
 def test_a_register_is_live_around_a_loop_that_reads_it():
-    ops = instructions("smov s0, 8", "smov s1, 0", "sadd.s32 s1, s1, s0")
-    blocks = [[(ops[0],), (ops[1],)], [(ops[2],)], []]
-    found = live(blocks, [[1], [1, 2], []])
-    assert {str(reg) for reg in found[1][1]} == {"s0", "s1"}
-    assert found[2] == (set(), set())
+    found = live(written("smov s0, 8", "smov s1, 0", ".loop:", "sadd.s32 s1, s1, s0", "sbr.rel s1, .loop",
+                         "shalt"))
+    assert {str(reg) for reg in found[1][2]} == {"s0", "s1"}
+    assert found[2] == (range(4, 5), set(), set())
 
 
 def test_control_falls_through_a_branch_with_a_condition_and_not_through_one_without():
-    always = Instr("sbr.rel", None, (".a",))
-    maybe = Instr("sbr.rel", None, (instructions("smov s0, 1")[0].dst, ".a"))
-    assert successors([(".a",), (), ()], [always, maybe, None]) == [[0], [2, 0], []]
+    program = written(".a:", "sbr.rel .a", "sbr.rel s0, .a", "shalt")
+    assert [following(program, block) for block in basic_blocks(program)] == [[0], [2, 0], []]

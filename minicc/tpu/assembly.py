@@ -1,15 +1,14 @@
-"""Assembly: basic blocks of instructions over unlimited registers, and the hand that writes them.
+"""Assembly: a program over unlimited registers, one instruction to a bundle, and the hand that writes it.
 
     with `write = Writer(spec)`:
         three = write.add(1, 2)                     3, an int: nothing is emitted for what is known already
-        row = write.add(step, 8)                    s7, and the block grows by    sadd.s32 s7, s3, 8
+        row = write.add(step, 8)                    s7, and the code grows by     sadd.s32 s7, s3, 8
         x = write.op("vld", Address("x", row))      v4, and                       vld v4, [x + s7 + 0x0]
 
-Goes in: calls, one per instruction. Comes out: an `Assembly`. A *scalar* is an int, if its value is known
-now, or else a register; arithmetic on ints happens here, so that a grid of one step leaves no trace of its
-counters. Within a block, asking twice for the same pure instruction gives the same register. A register is
-written once, but for the few that loops carry (`set`). Control enters a block at its label alone and leaves
-it by the branch at its end, or falls through.
+Goes in: calls, one per instruction. Comes out: bundles, for `schedule` to pack. A *scalar* is an int, if
+its value is known now, or else a register; arithmetic on ints happens here, so that a grid of one step leaves
+no trace of its counters. Between two labels or branches, asking twice for the same pure instruction gives the
+same register. A register is written once, but for the few that loops carry (`into`).
 
 LLVM's IRBuilder folds and inserts in the same way. Read next: lower.py, which writes; schedule.py, which
 reads.
@@ -17,41 +16,17 @@ reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partialmethod
 from typing import NamedTuple
 
 from minicc.errors import Loc
-from minicc.tpu.isa import Address, Attr, HbmBuffer, Instr, Operand, Reg, Semaphore, VmemBuffer
+from minicc.tpu.isa import Address, Attr, Bundle, Instr, Operand, Reg
 from minicc.tpu.machine import TPUSpec
+from minicc.tpu.ops import OPS
 
 Scalar = int | Reg
-
-
-@dataclass(frozen=True)
-class BasicBlock:
-    """A straight run of instructions; a label, if any, at its head, a branch, if any, at its end."""
-
-    labels: tuple[str, ...]
-    ops: tuple[Instr, ...]
-
-    def __str__(self) -> str:
-        return "\n".join([*(f"{label}:" for label in self.labels), *(f"  {op}" for op in self.ops)])
-
-
-@dataclass(frozen=True)
-class Assembly:
-    """A program before scheduling: like isa.Program, but in blocks rather than bundles."""
-
-    name: str
-    machine: TPUSpec
-    buffers: tuple[HbmBuffer | VmemBuffer, ...]
-    semaphores: tuple[Semaphore, ...]
-    blocks: tuple[BasicBlock, ...]
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, (*self.buffers, *self.semaphores, *self.blocks))) + "\n"
 
 
 class At(NamedTuple):
@@ -63,17 +38,6 @@ class At(NamedTuple):
 
 ORIGIN = At(None, 0)
 
-_FOLD: dict[str, Callable[[int, int], int]] = {
-    "sadd.s32": lambda a, b: a + b,
-    "ssub.s32": lambda a, b: a - b,
-    "smul.u32": lambda a, b: a * b,
-    "smin.s32": min,
-    "smax.s32": max,
-    "sdiv.s32": lambda a, b: a // b,
-    "sor.u32": lambda a, b: a | b,
-    "scmp.eq.s32": lambda a, b: int(a == b),
-    "scmp.lt.s32": lambda a, b: int(a < b),
-}
 # the second operand that changes nothing
 _IDENTITY = {"sadd.s32": 0, "ssub.s32": 0, "smul.u32": 1, "sor.u32": 0, "sdiv.s32": 1}
 _COMMUTES = ("sadd.s32", "smul.u32", "smin.s32", "smax.s32", "sor.u32", "scmp.eq.s32")
@@ -82,13 +46,12 @@ _PURE_SLOTS = ("scalar", "vector")
 
 @dataclass
 class Writer:
-    """Writes basic blocks. `locs`, the lines to blame, go on every instruction until they are changed."""
+    """Writes instructions and, as strings, the labels between them. `locs`, the lines to blame, go on every
+    instruction until they are changed."""
 
     machine: TPUSpec
     locs: tuple[Loc, ...] = ()
-    blocks: list[BasicBlock] = field(default_factory=list)
-    _ops: list[Instr] = field(default_factory=list)
-    _labels: list[str] = field(default_factory=list)
+    code: list[Instr | str] = field(default_factory=list)
     _known: dict[tuple, Reg] = field(default_factory=dict)
     _count: dict[str, int] = field(default_factory=dict)
     _xlu: int = 0
@@ -114,7 +77,7 @@ class Writer:
         if pure and key in self._known:
             return self._known[key]
         dst = into or (self.register(info.dst) if info.dst else None)
-        self._ops.append(Instr(name, dst, srcs, given, self.locs))
+        self.code.append(Instr(name, dst, srcs, given, self.locs))
         if into is not None:  # what was computed from its old value is not the same any more
             self._known = {k: r for k, r in self._known.items() if (Reg, into) not in k[1] and r != into}
         elif pure and dst is not None:
@@ -148,7 +111,9 @@ class Writer:
     def scalar(self, name: str, a: Scalar, b: Scalar) -> Scalar:
         """a op b: now, if both are known; else an instruction, unless one of them changes nothing."""
         if isinstance(a, int) and isinstance(b, int):
-            return _FOLD[name](a, b)
+            meaning = OPS[name].run  # the machine's own
+            assert callable(meaning)
+            return int(meaning(a, b))
         if isinstance(a, int) and name in _COMMUTES:
             a, b = b, a
         if b == _IDENTITY.get(name) and isinstance(b, int):
@@ -186,10 +151,8 @@ class Writer:
     # ---- control ----
 
     def label(self, name: str) -> None:
-        """Start a basic block here."""
-        if self._ops:
-            self._finish()
-        self._labels.append(name)
+        """Name this place, for branches to come here."""
+        self.code.append(name)
         self._known.clear()
 
     def fresh(self, name: str) -> str:
@@ -200,7 +163,7 @@ class Writer:
     def branch(self, label: str, condition: Scalar) -> None:
         """Go to a label if a condition is not 0."""
         self.op("sbr.rel", condition, label)
-        self._finish()
+        self._known.clear()
 
     def skip_if(self, condition: Scalar, name: str, body: Callable[[], None]) -> None:
         """Write the body, and a branch around it; no branch if it is known now which way that goes."""
@@ -230,25 +193,23 @@ class Writer:
         for first in range(done, count, unroll):
             body([At(None, start + step * n) for n in range(first, min(first + unroll, count))])
 
-    def _finish(self) -> None:
-        self.blocks.append(BasicBlock(tuple(self._labels), tuple(self._ops)))
-        self._labels, self._ops = [], []
-        self._known.clear()
+    def finish(self) -> tuple[tuple[Bundle, ...], tuple[tuple[str, int], ...]]:
+        """The bundles and labels of a Program, without the instructions whose result nobody reads."""
+        bundles: list[Bundle] = []
+        labels: list[tuple[str, int]] = []
+        for item in _without_unread(self.code):
+            if isinstance(item, str):
+                labels.append((item, len(bundles)))
+            else:
+                bundles.append(Bundle((item,)))
+        return tuple(bundles), tuple(labels)
 
-    def finish(self) -> tuple[BasicBlock, ...]:
-        """All blocks, without the instructions whose result nobody reads."""
-        if self._ops or self._labels:
-            self._finish()
-        return _without_unread(self.blocks)
 
-
-def _without_unread(blocks: Iterable[BasicBlock]) -> tuple[BasicBlock, ...]:
+def _without_unread(code: list[Instr | str]) -> list[Instr | str]:
     """Drop pure instructions and loads that no one reads, until all that is left is needed."""
-    before, blocks = None, tuple(blocks)
-    while blocks != before:
-        read = {reg for block in blocks for op in block.ops for reg in op.reads()}
-        before, blocks = blocks, tuple(
-            BasicBlock(block.labels, tuple(
-                op for op in block.ops if op.dst in read or op.info.slot not in (*_PURE_SLOTS, "load")))
-            for block in blocks)
-    return blocks
+    before = None
+    while code != before:
+        read = {reg for op in code if isinstance(op, Instr) for reg in op.reads()}
+        before, code = code, [op for op in code if isinstance(op, str) or op.dst in read
+                              or op.info.slot not in (*_PURE_SLOTS, "load")]
+    return code

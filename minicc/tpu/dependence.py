@@ -23,9 +23,7 @@ from minicc.tpu.isa import Address, Instr, Reg
 from minicc.tpu.machine import LANES, SUBLANES, TPUSpec
 
 Unit = tuple[str, int]
-# What every unit holds: the results still to pop, each as the instruction that pushed it, or None if that is
-# in an earlier block. Kept from block to block, since a loop may pop what the round before has pushed.
-Queues = defaultdict[Unit, deque[int | None]]
+Queues = dict[Unit, int]  # results in each queue, between blocks: a loop may pop what the round before pushed
 Access = tuple[int, tuple, range]  # instruction, base register and its version, rows
 
 
@@ -52,15 +50,15 @@ class _Builder:
         self.found = Dependences([{} for _ in ops], [0] * len(ops))
         self.written: dict[Reg, int] = {}
         self.read: dict[Reg, list[int]] = defaultdict(list)
-        self.versions: dict[Reg, int] = defaultdict(int)
-        self.accesses: dict[tuple[str, bool], list[Access]] = defaultdict(list)
-        self.since_fence: list[int] = []
-        self.fence: int | None = None
-        self.last: dict[tuple, int] = {}  # (unit, port) -> the last push or pop there
+        self.accesses: dict[tuple[str, bool], list[Access]] = defaultdict(list)  # since the last copy or wait
+        self.last: dict[tuple, int] = {}  # what came last, of each kind of which there is an order
+        # of each unit, the results still to pop, each as the push it is of; None: in an earlier block
+        self.held: dict[Unit, deque[int | None]] = defaultdict(deque)
+        for unit, count in queues.items():
+            self.held[unit].extend([None] * count)
         self.popped: dict[Unit, list[int]] = defaultdict(list)
-        self.carried = {unit: len(held) for unit, held in queues.items()}
         ports = [op.info.port for op in ops if op.info.queue == "eup"]
-        self.reorders = not self.carried.get(("eup", 0)) and 2 * ports.count("pop") == len(ports)
+        self.reorders = not queues.get(("eup", 0)) and 2 * ports.count("pop") == len(ports)
 
     def build(self) -> Dependences:
         for number, op in enumerate(self.ops):
@@ -71,8 +69,7 @@ class _Builder:
                 self.queue(number, op)
             if op.info.slot == "misc":
                 self.control(number, op)
-        for unit, held in self.queues.items():
-            self.queues[unit] = deque([None] * len(held))
+        self.queues |= {unit: len(held) for unit, held in self.held.items()}
         return self.found
 
     def registers(self, number: int, op: Instr) -> None:
@@ -90,12 +87,11 @@ class _Builder:
                 gap = self.ops[before].latency(self.machine) - op.latency(self.machine)
                 self.found.add(before, number, max(1, gap + 1))
             self.written[reg] = number
-            self.versions[reg] += 1
 
     def access(self, number: int, op: Instr) -> None:
         """A load or store waits for the stores (and loads) that may touch its rows."""
         address = next(src for src in op.srcs if isinstance(src, Address))
-        base = (address.base, self.versions[address.base] if address.base else 0)
+        base = (address.base, self.written.get(address.base) if address.base else None)
         rows, stride = op.attr("rows", SUBLANES), op.attr("stride", 1)
         assert isinstance(rows, int) and isinstance(stride, int)
         touched = range(address.offset, address.offset + (rows - 1) * stride + 1)
@@ -105,82 +101,73 @@ class _Builder:
                 if base != other_base or (touched.start < other.stop and other.start < touched.stop):
                     self.found.add(before, number, self.machine.store_latency if wrote else 0)
         self.accesses[address.buffer, writes].append((number, base, touched))
-        self.found.add(self.fence, number, 1)
-        self.since_fence.append(number)
+        self.found.add(self.last.get(("fence",)), number, 1)
 
     def control(self, number: int, op: Instr) -> None:
         """Copies, waits and branches keep their order; a branch ends the block."""
         self.found.add(self.last.get(("misc",)), number, 1)
         self.last["misc",] = number
         if op.info.memory:
-            for before in self.since_fence:
+            for before in [before for accesses in self.accesses.values() for before, *_ in accesses]:
                 self.found.add(before, number, 1)
-            self.fence, self.since_fence = number, []
+            self.last["fence",] = number
             self.accesses.clear()
         else:
             for before in range(number):
                 self.found.add(before, number, 0)
 
     def queue(self, number: int, op: Instr) -> None:
-        """Pushes to a unit stay in order, pops too; a pop waits for its result, a push for room."""
-        unit = (op.info.queue, op.unit)
-        if unit[0] == "eup" and self.reorders:
-            self.pair(number, op, self.queues[unit])
-        elif op.info.port == "pop":
-            self.pop(number, unit)
-        elif op.info.port == "weights":
-            self.found.add(self.last.get((unit, "swap")), number, 1)
-            self.found.add(self.last.get((unit, "weights")), number, self.busy(op))
-            self.last[unit, "weights"] = number
-        else:
+        """Pushes to a unit stay in order, pops too; a pop waits for its result, a push for room. Those of the
+        EUP in a block of its own have no order, but that a pop comes after its push."""
+        unit, port = (op.info.queue, op.unit), op.info.port
+        if unit[0] != "eup" or not self.reorders:
+            self.follow((unit, port), number)
+            self.last[unit, port] = number
+        if port == "push":
             self.push(number, op, unit)
+        elif port == "pop":
+            self.pop(number, unit)
+        elif (unit, "swap") in self.last:
+            self.found.add(self.last[unit, "swap"], number, 1)
 
-    def pair(self, number: int, op: Instr, held: deque[int | None]) -> None:
-        """A push of the EUP, or its pop: no order but that one comes after the other."""
-        if op.info.port == "push":
-            held.append(number)
-        elif (push := held.popleft()) is not None:
-            self.found.add(push, number, self.answer(self.ops[push]))
-            self.found.pops[push] = number
+    def follow(self, kind: tuple, number: int) -> None:
+        """Come after the last of a kind, when that lets go of its unit's port."""
+        if kind in self.last:
+            self.found.add(self.last[kind], number, self.busy(self.ops[self.last[kind]]))
 
     def push(self, number: int, op: Instr, unit: Unit) -> None:
-        before = self.last.get((unit, "push"))
-        self.found.add(before, number, 0 if before is None else self.busy(self.ops[before]))
-        self.last[unit, "push"] = number
         if op.attr("swap"):
-            weights = self.last.get((unit, "weights"))
-            self.found.add(weights, number, 0 if weights is None else self.busy(self.ops[weights]))
+            self.follow((unit, "weights"), number)
             self.last[unit, "swap"] = number
         results = 1 if not op.op.startswith("vxpose") else LANES // SUBLANES if op.attr("end") else 0
-        held = self.queues[unit]
+        held, popped = self.held[unit], self.popped[unit]
         held.extend([number] * results)
-        room = len(held) + len(self.popped[unit]) - self.machine.mxu_fifo_vregs
-        if unit[0] == "mxu" and room > 0:
-            self.found.add(self.popped[unit][room - 1] if room <= len(self.popped[unit]) else None, number, 1)
+        room = len(held) + len(popped) - self.machine.mxu_fifo_vregs
+        if unit[0] == "mxu" and 0 < room <= len(popped):
+            self.found.add(popped[room - 1], number, 1)
 
     def pop(self, number: int, unit: Unit) -> None:
-        self.found.add(self.last.get((unit, "pop")), number, 1)
-        self.last[unit, "pop"] = number
-        held = self.queues[unit]
+        held, popped = self.held[unit], self.popped[unit]
         before = held.popleft() if held else None
         if before is not None:
             self.found.add(before, number, self.answer(self.ops[before]))
         elif unit[0] == "mxu":  # pushed before this block, one of the last; as if without a gap
             busy = SUBLANES * self.machine.f32_passes
-            ago = (self.carried.get(unit, 0) - len(self.popped[unit])) * busy
+            ago = (self.queues.get(unit, 0) - len(popped)) * busy
             self.found.earliest[number] = max(0, self.machine.mxu_fill_cycles + busy - ago)
-        self.popped[unit].append(number)
+        if unit[0] == "eup" and self.reorders and before is not None:
+            self.found.pops[before] = number
+        popped.append(number)
 
     def busy(self, op: Instr) -> int:
-        """Cycles for which a push keeps its unit's input."""
-        match op.info.queue:
-            case "mxu":
-                rows = op.attr("rows", SUBLANES)
-                assert isinstance(rows, int)
-                return rows * (1 if "bf16" in op.op else self.machine.f32_passes)
-            case "xlu":
-                return self.machine.xlu_cycles
-        return 1
+        """Cycles for which a push keeps its unit's input, or a pop its output."""
+        if op.info.port == "pop" or op.info.queue == "eup":
+            return 1
+        if op.info.queue == "xlu":
+            return self.machine.xlu_cycles
+        rows = op.attr("rows", SUBLANES)
+        assert isinstance(rows, int)
+        return rows * (1 if "bf16" in op.op else self.machine.f32_passes)
 
     def answer(self, op: Instr) -> int:
         """Cycles from a push until its result can be popped."""

@@ -1,4 +1,4 @@
-"""Lowering: pipelined kernels become one program for the TPU, in assembly over unlimited registers.
+"""Lowering: pipelined kernels become one program for the TPU, over unlimited registers.
 
     steady  t = 0 .. 7                   .dot.step:
       copy_start x[t+1]                    sbr.rel s9, .dot.skip              unless a step follows
@@ -6,7 +6,7 @@
       body                               .dot.skip:
       copy_start y[t]   at k last          dma.done.wait [dot.x.sem + s3 + 0x0]    ... and the body's loops
 
-Goes in: pipelined kernels, their module, and the plan of its memory. Comes out: an Assembly. The commands
+Goes in: pipelined kernels, their module, and the plan of its memory. Comes out: a Program. The commands
 are followed literally, in order. The grid is one scalar loop, whatever its rank: an odometer of counters for
 the step at hand and one for the step being fetched. A kernel of one step has no loop and no counters, since
 all that is known is computed here (see Writer.scalar). Guards are branches around what they guard.
@@ -27,9 +27,9 @@ from minicc.errors import Loc
 from minicc.kernel.ir import AxisKind, Block, Guard, Kernel, Module, Operand
 from minicc.kernel.memory import MemoryPlan, Role, Space
 from minicc.kernel.pipeline import Command, PipelinedKernel, Verb
-from minicc.tpu.assembly import Assembly, At, Scalar, Writer
+from minicc.tpu.assembly import At, Scalar, Writer
 from minicc.tpu.body import Body
-from minicc.tpu.isa import KERNEL_LABEL, HbmBuffer, Semaphore, VmemBuffer
+from minicc.tpu.isa import KERNEL_LABEL, HbmBuffer, Program, Semaphore, VmemBuffer
 from minicc.tpu.layout import Frame, Home, Layout, round_up, suited
 from minicc.tpu.machine import LANES, ROW_BYTES, SUBLANES, TPUSpec
 from minicc.tpu.steps import Point, Slots
@@ -211,7 +211,7 @@ class _KernelCode:
 def lower(
     pipelined: Sequence[PipelinedKernel], module: Module, plan: MemoryPlan, spec: TPUSpec,
     log: list[Step] | None = None,
-) -> Assembly:
+) -> Program:
     """One program of all kernels. log receives a Step per kernel: its registers' frames and its VMEM.
 
     Raises: CompileError for a block that has more than rows and columns, or a dot that is not f32.
@@ -226,5 +226,5 @@ def lower(
             why = f"rows x columns: {frames}; {code.base_row} rows of VMEM"
             log.append(Step(kernel.kernel.name, True, why))
     program.write.op("shalt")
-    blocks = program.write.finish()
-    return Assembly(module.name, spec, tuple(program.buffers), tuple(program.semaphores), blocks)
+    buffers, semaphores = tuple(program.buffers), tuple(program.semaphores)
+    return Program(module.name, spec, buffers, semaphores, *program.write.finish())

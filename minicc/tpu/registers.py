@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minicc.errors import CompileError, Loc, merge_locs
+from minicc.errors import CompileError, merge_locs
 from minicc.tpu.isa import Address, Bundle, Instr, Program, Reg
-from minicc.tpu.liveness import live, successors
+from minicc.tpu.liveness import live
 from minicc.tpu.machine import TPUSpec
 from minicc.tpu.verify import verify
 from minicc.trace import Step
@@ -61,12 +61,6 @@ def allocate(program: Program, spec: TPUSpec, log: list[Step] | None = None) -> 
 
 def intervals(program: Program) -> list[Interval]:
     """The life of every register, by start."""
-    starts = _block_starts(program)
-    ends = [*starts[1:], len(program.bundles)]
-    blocks = [[bundle.ops for bundle in program.bundles[a:b]] for a, b in zip(starts, ends, strict=True)]
-    labels = [[name for name, pc in program.labels if pc == start] for start in starts]
-    last = [next((op for op in (block[-1] if block else ()) if op.op in ("sbr.rel", "shalt")), None)
-            for block in blocks]
     first: dict[Reg, int] = {}
     final: dict[Reg, int] = {}
 
@@ -79,18 +73,10 @@ def intervals(program: Program) -> list[Interval]:
         for op in bundle.ops:
             touch(op.reads(), 2 * pc)
             touch(op.writes(), 2 * pc + 1)
-    for (head, end), start, stop in zip(live(blocks, successors(labels, last)), starts, ends, strict=True):
-        touch(head, 2 * start)
-        touch(end, 2 * stop - 1)
+    for block, head, end in live(program):
+        touch(head, 2 * block.start)
+        touch(end, 2 * block.stop - 1)
     return sorted((Interval(reg, first[reg], final[reg]) for reg in first), key=lambda i: (i.start, i.reg))
-
-
-def _block_starts(program: Program) -> list[int]:
-    """The bundles at which a basic block begins: at labels, and behind branches."""
-    starts = {0} | {pc for _, pc in program.labels}
-    starts |= {pc + 1 for pc, bundle in enumerate(program.bundles)
-               if any(op.op == "sbr.rel" for op in bundle.ops)}
-    return sorted(start for start in starts if start < len(program.bundles))
 
 
 def _scan(ordered: list[Interval], kind: str, count: int, program: Program) -> dict[Reg, Reg]:
@@ -110,17 +96,16 @@ def _scan(ordered: list[Interval], kind: str, count: int, program: Program) -> d
 
 def _out_of_registers(living: list[Interval], kind: str, count: int, program: Program) -> CompileError:
     """The error, with a table: who was written where, and is read until when."""
-    rows, locs = "", []
-    for interval in sorted(living, key=lambda i: i.start - i.end)[:SHOWN_REGISTERS]:
-        op = _writer(program, interval)
-        locs.append(op.locs if op else ())
-        rows += f"\n    {interval.reg!s:8}{interval.start // 2:#7x} to {interval.end // 2:#7x}   {op or '-'}"
-    rows += f"\n    and {len(living) - SHOWN_REGISTERS} more" if len(living) > SHOWN_REGISTERS else ""
-    name = {"s": "scalar", "v": "vector", "m": "mask"}[kind]
-    at: tuple[Loc, ...] = merge_locs(*locs)
-    return CompileError("tpu registers", f"out of {name} registers; the longest lives, in bundles:{rows}\n ",
-                        got=f"{len(living)} live at bundle {max(i.start for i in living) // 2:#x}",
-                        need=f"at most {count}", at=at, hint="a smaller kernel, or smaller tiles")
+    longest = sorted(living, key=lambda i: i.start - i.end)[:SHOWN_REGISTERS]
+    writers = [_writer(program, interval) for interval in longest]
+    rows = [f"\n    {i.reg!s:8}{i.start // 2:#7x} to {i.end // 2:#7x}   {op or '-'}"
+            for i, op in zip(longest, writers, strict=True)]
+    rows += [f"\n    and {len(living) - SHOWN_REGISTERS} more"] if len(living) > SHOWN_REGISTERS else []
+    what = {"s": "scalar", "v": "vector", "m": "mask"}[kind]
+    return CompileError(
+        "tpu registers", f"out of {what} registers; the longest lives, in bundles:{''.join(rows)}\n ",
+        got=f"{len(living)} live at bundle {max(i.start for i in living) // 2:#x}", need=f"at most {count}",
+        at=merge_locs(*(op.locs for op in writers if op)), hint="a smaller kernel, or smaller tiles")
 
 
 def _writer(program: Program, interval: Interval) -> Instr | None:
@@ -140,6 +125,4 @@ def _renamed(op: Instr, names: dict[Reg, Reg]) -> Instr:
                 return tuple(map(name, value))
         return value
 
-    rename: Callable[[tuple], tuple] = name
-    attrs = tuple((key, name(value)) for key, value in op.attrs)
-    return replace(op, dst=names[op.dst] if op.dst else None, srcs=rename(op.srcs), attrs=attrs)
+    return replace(op, dst=name(op.dst), srcs=name(op.srcs), attrs=name(op.attrs))
