@@ -175,7 +175,10 @@ class Compiled:
             buffers = {name: checked[value.node] for (name, _), value
                        in zip(self.module.inputs, self.raw_graph.inputs, strict=True)}
             buffers |= self.module.constants
-            self._execute(buffers)
+            try:
+                self._execute(buffers)
+            except MemoryError as error:
+                raise CompileError("run", "this computer's own memory is too small", got=error) from None
         for hook in on_run:
             hook(self, perf_counter() - started)
         return [np.array(buffers[name].reshape(t.shape), t.dtype.numpy) for name, t in self.module.outputs]
@@ -198,6 +201,9 @@ class Compiled:
 
         On a gpu it is lane mode that counts.
         """
+        if not self.module.kernels:
+            raise CompileError("profile", "there is nothing to count", got="a program without kernels",
+                               hint="its outputs are inputs or constants")
         if not self.reports:
             counting = replace(self, mode="lane")  # its reports are the same list
             counting.run([np.zeros(value.shape, value.dtype.numpy) for value in self.raw_graph.inputs])
@@ -225,8 +231,9 @@ def compile_graph(graph: Graph, device: Any = None, mode: str = "vector") -> Com
     Raises: CompileError (or a child of it) naming the user's line, whatever pass it comes from.
     """
     where = find(device)
-    if mode not in MODES:
-        raise CompileError("device", "there is no such mode", got=repr(mode), need=" or ".join(MODES))
+    if mode not in MODES or (mode == "lane" and not where.name.startswith("gpu")):
+        raise CompileError("device", f"{where.name} has no such mode", got=repr(mode),
+                           need="vector or, on a gpu, lane")
     key = (structure(graph), repr(where), current_slots())
     lines = tuple(graph.lines(node) for node in graph.nodes())
     fresh = key not in _cache

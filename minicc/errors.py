@@ -7,8 +7,8 @@ A tree that one can learn in a minute:
         ShapeError              ... its shapes are        (also a ValueError)
         DtypeError              ... its dtypes are        (also a TypeError)
         OutOfRangeError         ... an index is           (also an IndexError)
-      MachineFault              the emulated machine caught something: a race, an uninitialised read, a
-      deadlock Todo                      an exercise that is not done yet (also a NotImplementedError)
+      MachineFault              the emulated machine caught something: a race, a deadlock, a garbage read
+      Todo                      an exercise that is not done yet (also a NotImplementedError)
 
 Every error says the same five things, in the same order, each left out only when it does not apply:
 
@@ -75,7 +75,10 @@ class MiniccError(Exception):
 
     def __str__(self) -> str:
         facts = "; ".join(f"{word} {fact}" for word, fact in (("got", self.got), ("need", self.need)) if fact)
-        lines = [f"{self.stage}: {self.what}." + (f" {facts}." if facts else "")]
+        if "\n" in facts:  # a table or a graph stands on lines of its own
+            lines = [f"{self.stage}: {self.what}.", facts.rstrip()]
+        else:
+            lines = [f"{self.stage}: {self.what}." + (f" {facts}." if facts else "")]
         for loc in self.at[:SHOWN_LINES]:
             source = loc.source()
             lines.append(f"  at {loc}" + (f": {source}" if source else ""))

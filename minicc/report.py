@@ -4,11 +4,12 @@
       mxu            1843.0   35.4%
       dma x          1407.0   27.0%
       ...
-    bound by mxu: 1800 cycles at the least, 35% of the run
+    bound by mxu: it works for 1800 cycles, 35% of the run
 
 Goes in: the levels of a program and the emulator's Run. Comes out: plain data that prints. Invariants: the
-cycles by cause add up to the total; the bound is the largest of what each resource needs at the least, for
-the bytes and the products this program really moves and makes; nothing here is measured on this CPU's clock.
+cycles by cause add up to the total; the bound is the longest that any one resource works, for the bytes
+and products that this program moves and makes (with other tiles it may be less); nothing here is measured
+on this CPU's clock.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class TPUProfile:
 
     @property
     def bound(self) -> tuple[str, float]:
-        """The resource that binds, and the fewest cycles in which it could do this program's work."""
+        """The resource that works longest, and for how many cycles."""
         hbm = self.run.hbm_charged_bytes / self.spec.hbm_bytes_per_cycle
         return max(("hbm", hbm), ("mxu", self.run.mxu_busy_cycles / self.run.mxus), key=lambda pair: pair[1])
 
@@ -61,7 +62,7 @@ class TPUProfile:
             *_shares(dict(sorted(self.causes.items(), key=lambda pair: -pair[1])), self.cycles),
             *(["by kernel", *_shares(kernels, self.cycles)] if len(kernels) > 1 else []),
             f"HBM traffic {self.hbm_bytes} bytes; {self.compulsory_bytes} are inputs and outputs",
-            f"bound by {name}: {least:.0f} cycles at the least, {least / self.cycles:.0%} of the run"])
+            f"bound by {name}: it works for {least:.0f} cycles, {least / self.cycles:.0%} of the run"])
 
 
 def _shares(table: Mapping[str, float], total: int) -> list[str]:

@@ -72,9 +72,9 @@ class CompiledFunction:
         if call.key != self._key:
             fail("call", "these are not the arguments it was compiled for", call, self._kind,
                  "jit compiles for each kind of argument")
-        return self.run(call)
+        return self._run(call)
 
-    def run(self, call: Call) -> Any:
+    def _run(self, call: Call) -> Any:
         """The result for arguments of the right kind."""
         inputs = [*(x for _, x in call.leaves), *self.hidden]
         if any(x.lazy for x in inputs):
@@ -114,7 +114,7 @@ class Jit:
         if current() is not EAGER:
             return self.fn(*args, **kwargs)
         call = self.take(args, kwargs)
-        return self.specialised(call).run(call)
+        return self.specialised(call)._run(call)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else partial(self, instance)

@@ -245,7 +245,8 @@ def lower(kernel: Kernel) -> ir.SimtKernel:
     own = [kernel.axis(name).block if name else 1 for name in threads]
     if tiled or not WARP <= prod(own) <= MOST_THREADS_PER_BLOCK:
         own = [TILE, TILE] if threads[0] else [1, ROW_THREADS]
-    blocks = {axis.name: 1 for axis in parallel} | dict(zip(threads, own, strict=True))
+    blocks = {axis.name: 1 for axis in parallel}
+    blocks |= {name: block for name, block in zip(threads, own, strict=True) if name}
     return _Lower(kernel.tiled(blocks), threads).run(tiled)
 
 

@@ -1,8 +1,7 @@
 """What kernels mean, in plain numpy: run a Module block by block, at either kernel level.
 
-    evaluate(module, {"x": x, "w": w, "b": b}) -> [y]
-    evaluate_pipelined(pipelined, buffers)            the same, through buffers that are poisoned until
-    waited for
+    evaluate(module, {"x": x, "w": w, "b": b})   ->   [y]
+    evaluate_pipelined(pipelined, buffers)       the same, through buffers that are poison until waited for
 
 Goes in: a Module (or one PipelinedKernel) and its arrays. Comes out: its outputs. Every value of a body is
 an array of as many dimensions as the kernel has axes, of size 1 along those it does not vary over; so

@@ -4,15 +4,12 @@
 
 Goes in: a simplified Graph and a Target. Comes out: a Module whose kernels are not tiled yet. Two ideas:
 
-1. *Where.* `OPERAND_POSITIONS` (positions.py) holds one rule per op: to compute a result at this position,
-read each
-   operand at that one. Starting from a kernel's output, following the rules pulls in everything that is
-   fused; where it stops, a buffer is read. Broadcast, transpose and slice only change positions, so they
-   cost nothing.
+1. *Where.* positions.py holds one rule per op: to compute a result at this position, read each operand at
+   that one. Starting from a kernel's output, following the rules pulls in everything that is fused; where
+   it stops, a buffer is read. Broadcast, transpose and slice only change positions, so they cost nothing.
 2. *Whether.* Nodes are visited from the outputs backwards. A node is fused into all the kernels that use it
-if the
-   fused kernels are legal and the cost model says the whole gets faster; else it gets a kernel and a buffer
-   of its own.
+   if the fused kernels are legal and the cost model says the whole gets faster; else it gets a kernel and a
+   buffer of its own.
 
 Invariants: each kernel has one output and at most one dot; every value that crosses kernels has a buffer.
 XLA decides with a priority queue over producers, and tinygrad by rules on views; both also start from one

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from minicc.errors import Loc
+from minicc.errors import CompileError, Loc
 from minicc.graph.ir import DType, Type
 
 
@@ -260,7 +260,13 @@ class Kernel:
         return self.inputs + self.outputs
 
     def tiled(self, blocks: Mapping[str, int]) -> Kernel:
-        """The same kernel with other blocks; an axis that is not named keeps its own."""
+        """The same kernel with other blocks; an axis that is not named keeps its own.
+
+        Raises: CompileError for an axis that the kernel does not have.
+        """
+        names = [axis.name for axis in self.axes]
+        if unknown := [name for name in blocks if name not in names]:
+            raise CompileError("tile", f"{self.name} has no axis {unknown[0]}", need=", ".join(names))
         axes = tuple(replace(axis, block=blocks.get(axis.name, axis.block)) for axis in self.axes)
         return replace(self, axes=axes)
 

@@ -1,9 +1,8 @@
 """Memory planning: where each buffer between kernels lives, and from which byte on.
 
-    Placement("h", f32[128,512], VMEM, offset 0, 262144 bytes)      made by one kernel, read by the next,
-    never leaves
+    Placement("h", f32[128,512], VMEM, offset 0, 262144 bytes)      made by one kernel, read by the next
 
-Goes in: a Module of tiled kernels, the target, and what each kernel needs for itself. Comes out: a
+Goes in: a Module of tiled kernels and the target. Comes out: a
 MemoryPlan. Inputs, outputs and constants live in HBM. A buffer between kernels lives in fast memory (VMEM)
 when every kernel that touches it sees the same rows and columns of it and it fits beside the largest
 kernel's own blocks; else in HBM. Two buffers share bytes only if the last kernel that reads the one comes
@@ -78,7 +77,9 @@ class MemoryPlan:
     vmem_bytes: int
 
     def resident(self, buffer: str) -> bool:
-        """Whether the buffer stays in fast memory."""
+        """Whether the buffer stays in fast memory. Raises: CompileError if the plan forgot it."""
+        if buffer not in self.placements:
+            raise CompileError("plan", f"buffer {buffer} has no place", need="a placement for every buffer")
         return self.placements[buffer].space is Space.VMEM
 
 
@@ -175,9 +176,16 @@ def _first_fit(others: list[Placement], size: int, first: int, last: int) -> int
 
 def _too_large(module: Module, placed: Mapping[str, Placement], total: int, target: Target) -> NoReturn:
     largest = sorted(placed.values(), key=lambda p: -p.bytes)[:4]
-    table = ", ".join(f"{p.buffer} {p.type} {p.bytes / 2**30:.1f} GiB" for p in largest)
+    table = ", ".join(f"{p.buffer} {p.type} {_size(p.bytes)}" for p in largest)
     locs = [loc for kernel in module.kernels for loc in kernel.locs()]
     raise CompileError(
         "memory", f"the buffers do not fit the memory of {target.name}",
-        got=f"{total / 2**30:.1f} GiB: {table}",
-        need=f"at most {target.slow_bytes / 2**30:.0f} GiB", at=tuple(dict.fromkeys(locs)))
+        got=f"{_size(total)}: {table}", need=f"at most {_size(target.slow_bytes)}",
+        at=tuple(dict.fromkeys(locs)))
+
+
+def _size(bytes: int) -> str:
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if bytes >= unit:
+            return f"{bytes / unit:.1f} {name}"
+    return f"{bytes} bytes"

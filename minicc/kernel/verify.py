@@ -1,8 +1,7 @@
 """Checks that a kernel is what ir.py says a kernel is; a pass that breaks a rule is caught before it
 miscompiles.
 
-    verify(kernel.tiled({"n": 5}))      n is whole: CompileError: verify softmax: axis n is whole but has 2
-    steps
+    verify(kernel.tiled({"n": 5}))      CompileError: verify softmax: axis n is whole but has 2 steps
 
 Goes in: a Kernel, a Module or a PipelinedKernel. Comes out: nothing, or a CompileError that names the
 kernel, what is wrong and the user's lines. Every pass of minicc passes it; it is there for the passes that
@@ -23,8 +22,14 @@ ORDER = [AxisKind.PARALLEL, AxisKind.WHOLE, AxisKind.SEQUENTIAL]
 def verify(level: Kernel | Module | PipelinedKernel) -> None:
     """Raises: CompileError for the first rule that the level breaks."""
     if isinstance(level, Module):
+        made = {name for name, _ in level.inputs} | set(level.constants)
         for kernel in level.kernels:
             verify(kernel)
+            if missing := [op.buffer for op in kernel.inputs if op.buffer not in made]:
+                raise CompileError(f"verify {kernel.name}", f"nothing made {missing[0]} before it is read")
+            made |= {operand.buffer for operand in kernel.outputs}
+        if missing := [name for name, _ in level.outputs if name not in made]:
+            raise CompileError(f"verify {level.name}", f"no kernel makes its output {missing[0]}")
         return
     kernel = level.kernel if isinstance(level, PipelinedKernel) else level
     for problem in problems(kernel):

@@ -194,7 +194,7 @@ def compare(data: Digits, params: dict, programs: dict[str, Compiled]) -> bool:
 def count(tpu: Compiled, lane: Compiled) -> None:
     """Where the TPU's cycles went, and what the GPU's warps asked of memory."""
     say("7  Where the time goes", "On the TPU, each cycle is charged to one cause; below them stand the "
-        "bytes and the cycles that no program could do without.")
+        "bytes that no program could do without, and what works longest.")
     excerpt(str(tpu.profile()), 30)
     print("\nOn the GPU, each request of a warp moves sectors of 32 bytes; 4 are ideal.\n")
     excerpt(str(lane.profile()), 30)

@@ -16,7 +16,10 @@ of it secret. What to read next: the scaling book's chapter on TPUs, then isa.py
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
+
+from minicc.errors import CompileError
 
 LANES = 128  # the minor dimension of every vector register and VMEM row [S]
 SUBLANES = 8  # the other one [S]
@@ -65,6 +68,20 @@ class TPUSpec:
     xlu_latency: int = 16  # push -> pop [A]
     xlu_cycles: int = 2  # per vreg pushed [A]
     branch_cycles: int = 1  # extra, when taken [A]
+
+    def __post_init__(self) -> None:
+        for name, kind in ((f.name, str(f.type)) for f in fields(self)):
+            value, wanted = getattr(self, name), {"int": int, "float": int | float, "str": str}[kind]
+            if not isinstance(value, wanted) or isinstance(value, bool):
+                raise CompileError("machine", f"{name} is no {kind}", got=repr(value))
+            least = 0 if kind == "float" or name == "branch_cycles" else 1
+            if not isinstance(value, str) and (value < least or (kind == "float" and not value)):
+                raise CompileError("machine", f"{name} is too small", got=value, need=f"{least} or more")
+        if self.mxu_side != LANES:
+            raise CompileError("machine", "emulated arrays are 128 x 128", got=f"mxu_side={self.mxu_side}")
+        if not re.fullmatch(r"\w+", self.name):
+            raise CompileError("machine", "the name cannot stand in a program's text", got=repr(self.name),
+                               need="letters, digits and _")
 
     @property
     def hbm_bytes_per_cycle(self) -> float:
