@@ -9,7 +9,9 @@ import pytest
 from kernel_programs import error
 
 import minicc as mc
-from minicc.compiler import PASSES
+from minicc.compiler import PASSES, compile_graph
+from minicc.kernel.fuse import fuse
+from minicc.kernel.memory import MemoryPlan
 from minicc.kernel.pipeline import pipeline
 from minicc.slots import SLOTS
 from minicc.tpu.machine import V5E
@@ -101,3 +103,35 @@ def test_a_gpu_profile_counts_sectors():
 def test_a_machine_of_ones_own_is_a_device():
     small, ours = (compiled(device, m=512, k=512, n=512) for device in (replace(V5E, mxus=1), "tpu:v5e"))
     assert small.profile().cycles > 2 * ours.profile().cycles
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"mxus": 0}, "mxus is too small. got 0; need 1 or more"),
+        ({"clock_ghz": 0.0}, "clock_ghz is too small"),
+        ({"load_slots": 1.5}, "load_slots is no int. got 1.5"),
+        ({"mxu_side": 256}, "emulated arrays are 128 x 128"),
+        ({"name": "a b"}, "cannot stand in a program's text"),
+    ])
+def test_a_machine_that_cannot_be_is_refused(changes, complaint):
+    with pytest.raises(mc.CompileError, match=complaint):
+        replace(V5E, **changes)
+
+
+def test_what_cannot_be_profiled_or_run_says_so():
+    with pytest.raises(mc.CompileError, match="nothing to count"):
+        mc.compile(lambda x: x, mc.zeros(3), device="tpu").profile()
+    graph = mc.compile(lambda x: x + 1.0, mc.zeros(3)).raw_graph
+    for device, mode in (("gpu", "bananas"), ("tpu", "lane")):
+        with pytest.raises(mc.CompileError, match=f"has no such mode. got '{mode}'"):
+            compile_graph(graph, device, mode)
+
+
+def test_slots_that_forget_something_are_told_what():
+    with pytest.raises(mc.CompileError, match="no kernel makes its output out"):
+        compiled(fuse=lambda graph, target: replace(fuse(graph, target), kernels=()))
+    with pytest.raises(mc.CompileError, match="buffer . has no place"):
+        compiled(plan=lambda module, target: MemoryPlan({}, 0, 0))
+    with pytest.raises(mc.CompileError, match="has no axis q. need m, n, k"):
+        compiled(tile=lambda kernel, target: kernel.tiled({"q": 8}))

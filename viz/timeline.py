@@ -210,7 +210,7 @@ def _play(pipelined: PipelinedKernel, steps: int) -> dict[str, list[Span]]:
 
 # how the name of an event, or of its track, begins -> its colour
 EVENT_ROLES = (
-    ("mxu wait", "scalar"), ("mxu", "body"), ("vector", "vector"),
+    ("mxu wait", "scalar"), ("weights", "input"), ("mxu", "body"), ("vector", "vector"),
     ("copy out", "copy_out"), ("copy", "copy_in"), ("dma", "copy_in"),
 )
 
@@ -220,7 +220,7 @@ def draw_events(events: Sequence[Event], title: str, name: str = "timeline") -> 
     rows: dict[str, list[Span]] = {}
     for event in events:
         track = _copy_row(event.name) if event.track == "dma" else event.track
-        kind = event.name if event.track == "core" else track
+        kind = event.name if event.track == "core" else track.split()[-1] if "mxu" in track else track
         role = next((role for start, role in EVENT_ROLES if kind.startswith(start)), "scalar")
         waits = event.track == "core" and event.name.startswith("dma ")
         text = f"wait {event.name.rpartition('.')[2]}" if waits else event.name

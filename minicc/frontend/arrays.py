@@ -4,8 +4,9 @@
     as_array(np.zeros(3))        ->  f32[3], and one notice per process that float64 became f32
 
 In: numbers, nested lists, numpy arrays, anything with `__array__`. Out: a read-only array of f32, i32 or
-bool. Invariants: a value is never changed beyond rounding to f32 (what does not fit is an error, not a
-wrap-around or an infinity), and the array is the caller's alone. Promotion is bool < i32 < f32; with only
+bool. Invariants: a value is never changed beyond rounding to f32, unless a dtype is asked for (then as
+astype does it); what does not fit is an error, not a wrap-around or an infinity; and the array is the
+caller's alone. Promotion is bool < i32 < f32; with only
 these three, JAX's table comes to the same, and its weak Python scalars too: 2 is an i32, 2.0 an f32. numpy
 wraps integers silently and JAX truncates f64 with a warning. Read next: tensor.py.
 """

@@ -175,6 +175,7 @@ class Core:
         kind = "bf16" if packed else "f32"
         if op.info.port == "weights":
             unit.push_weights(self.now, rows, kind, "xpose" in op.op)
+            self.record(f"{unit.name} weights", "load", self.now, unit.weights_free_at)
         else:
             unit.push_rows(self.now, rows, kind, bool(op.attr("swap")))
             self.record(unit.name, "matmul", self.now, unit.free_at)

@@ -73,6 +73,9 @@ def _operands(instr: Instr, names: Names) -> Iterator[Facts]:
 
 def _ranges(instr: Instr) -> Iterator[Facts]:
     """Rows of a push, load or store, and dimensions of a DMA."""
+    for value in instr.srcs:
+        if type(value) is int and not -2**31 <= value < 2**32:
+            yield "the number has more than 32 bits", value, "-2147483648 to 4294967295"
     rows, most = instr.attr("rows", 1), SUBLANES * (2 if "bf16" in instr.op else 1)
     if type(rows) is int and not 1 <= rows <= most:
         yield "rows out of range", rows, f"1 to {most}"
@@ -108,6 +111,10 @@ def _names(program: Program) -> Names:
     declared = [(b.name, "hbm" if isinstance(b, HbmBuffer) else "vmem") for b in program.buffers]
     declared += [(s.name, "sem") for s in program.semaphores]
     declared += [(name, "label") for name, _ in program.labels]
+    for semaphore in program.semaphores:
+        if semaphore.count < 1:
+            raise CompileError("tpu program", f"semaphore {semaphore.name} counts nothing",
+                               got=semaphore.count, need="1 or more")
     for name, count in Counter(name for name, _ in declared).items():
         if count > 1:
             raise CompileError("tpu program", f"{name} is declared twice", got=f"{count} things of that name")
