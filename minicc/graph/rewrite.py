@@ -141,6 +141,8 @@ class Match:
         return value if value.shape == shape else self.build("broadcast_in_dim", value, shape=shape, dims=())
 
 
+on_rewrite: list[Callable[[Rule, Value, Value], Any]] = []  # called with each rule applied: before, after
+
 # -- the engine -----------------------------------------------------------------------------------------
 
 
@@ -219,3 +221,5 @@ class _Engine:
                                hint="looking for a rule that undoes another, or that matches what it makes")
         if self.log is not None:
             self.log.append(Step(describe(value.node), True, rule.name))
+        for hook in on_rewrite:
+            hook(rule, value, result)

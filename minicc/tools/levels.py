@@ -1,0 +1,63 @@
+"""Every level of a program, run: the answer of the graph, the kernels, the pipelines, the code, the machine.
+
+    LEVELS["tile"]["tiled kernels"](levels, inputs)  ->  [the outputs]
+
+Goes in: a compile as far as it has come, and the graph's inputs. Comes out: the outputs, as that level means
+them. Since each level has a meaning of its own, a difference between two neighbours lies in the pass between
+them. Code is run before it is scheduled, one instruction to a bundle, and before registers are allocated, on
+a machine with registers for all. CompCert proves, for each of its levels, what is tried here. Read next:
+bisect.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from minicc.compiler import Compiled, Levels
+from minicc.graph.evaluate import evaluate
+from minicc.kernel.evaluate import allocate, evaluate_pipelined
+from minicc.kernel.evaluate import evaluate as evaluate_kernels
+from minicc.tpu.isa import Program
+
+PLENTY = 10**7  # registers and bundles of the machine that runs code before registers are allocated
+
+Arrays: TypeAlias = Sequence[np.ndarray]
+RunLevel: TypeAlias = Callable[[Levels, Arrays], list[np.ndarray]]
+
+
+def _named(at: Levels, inputs: Arrays) -> dict[str, np.ndarray]:
+    return {name: array for (name, _), array in zip(at.module.inputs, inputs, strict=True)}
+
+
+def _pipelines(at: Levels, inputs: Arrays) -> list[np.ndarray]:
+    buffers = allocate(at.module, _named(at, inputs))
+    for pipelined in at.pipelined:
+        evaluate_pipelined(pipelined, buffers)
+    return [buffers[name].reshape(type.shape) for name, type in at.module.outputs]
+
+
+def _machine(at: Levels, inputs: Arrays, mode: str = "vector") -> list[np.ndarray]:
+    return Compiled(at.graph, at.device.name, mode, at, ()).run(inputs)
+
+
+def _virtual(at: Levels, inputs: Arrays, code: Program) -> list[np.ndarray]:
+    spec = replace(code.machine, vregs=PLENTY, sregs=PLENTY, mregs=PLENTY, instruction_bundles=PLENTY)
+    return _machine(replace(at, program=replace(code, machine=spec)), inputs)
+
+
+# pass -> what can be run once it is done, and how; a memory plan shows only in what is made with it
+LEVELS: Mapping[str, Mapping[str, RunLevel]] = {
+    "simplify": {"graph": lambda at, inputs: evaluate(at.graph, inputs)},
+    "legalize": {"graph": lambda at, inputs: evaluate(at.graph, inputs)},
+    "fuse": {"kernels": lambda at, inputs: evaluate_kernels(at.module, _named(at, inputs))},
+    "tile": {"tiled kernels": lambda at, inputs: evaluate_kernels(at.module, _named(at, inputs))},
+    "pipeline": {"pipelines": _pipelines},
+    "lower": {"assembly": lambda at, inputs: _virtual(at, inputs, at.assembly)},
+    "schedule": {"bundles": lambda at, inputs: _virtual(at, inputs, at.scheduled)},
+    "allocate": {"program": _machine},
+    "lower_gpu": {"vector mode": _machine, "lane mode": lambda at, inputs: _machine(at, inputs, "lane")},
+}
