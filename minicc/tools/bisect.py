@@ -28,7 +28,7 @@ import numpy as np
 
 from minicc.compiler import PASSES, Levels, Pass
 from minicc.devices import find
-from minicc.errors import Loc
+from minicc.errors import CompileError, Loc
 from minicc.graph.evaluate import check_inputs, evaluate, evaluate_node
 from minicc.graph.ir import Graph, Value, topological
 from minicc.graph.printing import describe, print_node, value_names
@@ -43,6 +43,7 @@ from minicc.tools.random_graphs import random_inputs
 EXAMPLE = "minicc bisect fuzz-7.graph --device tpu"
 DEVICES = ("tpu", "gpu")
 OPTIONAL = ("simplify",)  # the passes that a program can do without
+MOST_BYTES = 2**30  # of one array of a graph that is run at every level
 TOLERANCE = 2e-5  # of f32 answers, relative to the largest value of the output
 
 
@@ -192,11 +193,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what is wrong, if anything is; 1 if so."""
-    graph, fine = read_graph(options), f"every level of {' and '.join(devices_of(options))} gives one answer"
+    graph = read_graph(options)
     if options.nan:
         found, fine = first_nan(graph, random_inputs(graph, options.seed)), "every op makes finite numbers"
     else:
-        found = first_finding(graph, options)
+        found, fine = first_finding(graph, options), "every level gives the same answer"
     emit(str(found or fine), asdict(found) if found else None, options)
     return 1 if found else 0
 
@@ -209,8 +210,13 @@ def graph_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_graph(options: argparse.Namespace) -> Graph:
-    """The graph of the file."""
-    return parse_graph(read_text(Path(options.program)), options.program)
+    """The graph of the file. Raises: CompileError for one that would take all memory to run."""
+    graph = parse_graph(read_text(Path(options.program)), options.program)
+    for node in graph.nodes():
+        if node.types[0].bytes > MOST_BYTES:
+            raise CompileError("command line", "an array is too large to try", got=node.types[0],
+                               need=f"at most {MOST_BYTES >> 20} MiB", at=graph.lines(node))
+    return graph
 
 
 def devices_of(options: argparse.Namespace) -> tuple[str, ...]:

@@ -23,10 +23,9 @@ from minicc.graph.infer import OPS
 from minicc.graph.text import parse_graph
 from minicc.tools.bisect import OPTIONAL, bisect, devices_of
 from minicc.tools.output import Progress, emit, write_file
-from minicc.tools.random_graphs import random_graph, random_inputs
+from minicc.tools.random_graphs import random_graph
 
 EXAMPLE = "minicc fuzz --n 200 --seed 0 --device tpu"
-SKIPS = ((), OPTIONAL)  # every subset of the optional passes
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,10 +41,11 @@ def run(options: argparse.Namespace) -> int:
     progress, used, devices = Progress(), set[str](), devices_of(options)
     for seed in range(options.seed, options.seed + options.n):
         progress.show(f"program {seed - options.seed + 1} of {options.n}")
-        graph = parse_graph(str(random_graph(seed)[0]))  # what a file of it would hold
+        graph, inputs = random_graph(seed)
+        graph = parse_graph(str(graph))  # what a file of it would hold
         used |= {node.op for node in graph.nodes()}
-        for device, skip in product(devices, SKIPS):
-            if found := bisect(graph, random_inputs(graph), device, skip):
+        for device, skip in product(devices, ((), OPTIONAL)):
+            if found := bisect(graph, inputs, device, skip):
                 progress.clear()
                 path = write_file(Path(f"fuzz-{seed}.graph"), str(graph))
                 words = " ".join([str(path), "--device", found.device, *(f"--skip {name}" for name in skip)])

@@ -26,7 +26,6 @@ from minicc.tpu.isa import Program
 PLENTY = 10**7  # registers and bundles of the machine that runs code before registers are allocated
 
 Arrays: TypeAlias = Sequence[np.ndarray]
-RunLevel: TypeAlias = Callable[[Levels, Arrays], list[np.ndarray]]
 
 
 def _named(at: Levels, inputs: Arrays) -> dict[str, np.ndarray]:
@@ -50,7 +49,7 @@ def _virtual(at: Levels, inputs: Arrays, code: Program) -> list[np.ndarray]:
 
 
 # pass -> what can be run once it is done, and how; a memory plan shows only in what is made with it
-LEVELS: Mapping[str, Mapping[str, RunLevel]] = {
+LEVELS: Mapping[str, Mapping[str, Callable[[Levels, Arrays], list[np.ndarray]]]] = {
     "simplify": {"graph": lambda at, inputs: evaluate(at.graph, inputs)},
     "legalize": {"graph": lambda at, inputs: evaluate(at.graph, inputs)},
     "fuse": {"kernels": lambda at, inputs: evaluate_kernels(at.module, _named(at, inputs))},
