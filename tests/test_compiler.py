@@ -135,3 +135,5 @@ def test_slots_that_forget_something_are_told_what():
         compiled(plan=lambda module, target: MemoryPlan({}, 0, 0))
     with pytest.raises(mc.CompileError, match="has no axis q. need m, n, k"):
         compiled(tile=lambda kernel, target: kernel.tiled({"q": 8}))
+    with pytest.raises(mc.CompileError, match="has no axis rows"):
+        compiled(tile=lambda kernel, target: kernel.tiled({"m": kernel.axis("rows").size}))

@@ -238,8 +238,12 @@ class Kernel:
     body: tuple[Statement, ...]
 
     def axis(self, name: str) -> Axis:
-        """The axis of this name."""
-        return next(axis for axis in self.axes if axis.name == name)
+        """The axis of this name. Raises: CompileError if there is none."""
+        for axis in self.axes:
+            if axis.name == name:
+                return axis
+        names = ", ".join(axis.name for axis in self.axes)
+        raise CompileError("kernel", f"{self.name} has no axis {name}", need=names or "none: it has one step")
 
     @property
     def steps(self) -> int:
@@ -264,9 +268,8 @@ class Kernel:
 
         Raises: CompileError for an axis that the kernel does not have.
         """
-        names = [axis.name for axis in self.axes]
-        if unknown := [name for name in blocks if name not in names]:
-            raise CompileError("tile", f"{self.name} has no axis {unknown[0]}", need=", ".join(names))
+        for name in blocks:
+            self.axis(name)
         axes = tuple(replace(axis, block=blocks.get(axis.name, axis.block)) for axis in self.axes)
         return replace(self, axes=axes)
 
