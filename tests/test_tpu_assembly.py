@@ -55,13 +55,13 @@ def test_a_loop_runs_over_whole_places_and_leaves_the_last_one_known():
     write, seen = Writer(V5E), []
     write.loop(7, 6, 2, 8, seen.append)
     assert [[at.offset for at in batch] for batch in seen] == [[0, 8], [48]]
-    assert seen[0][0].counter is not None and seen[1][0].counter is None
+    assert isinstance(seen[0][0].counter, Reg) and seen[1][0].counter == 0
 
 
 def test_a_short_loop_is_no_loop():
     write, seen = Writer(V5E), []
     write.loop(3, 3, 4, 8, seen.append)
-    assert [[at for at in batch] for batch in seen] == [[(None, 0), (None, 8), (None, 16)]]
+    assert [[at for at in batch] for batch in seen] == [[(0, 0), (0, 8), (0, 16)]]
     assert lines(write) == []
 
 

@@ -28,7 +28,7 @@ def apply(name: str, *arrays: np.ndarray, dtype=F32) -> np.ndarray:
 
 
 def test_every_elementwise_op_has_a_recipe():
-    assert RECIPES.keys() == ELEMENTWISE.keys()
+    assert RECIPES.keys() == ELEMENTWISE.keys() | {"compare", "select", "convert"}
 
 
 @pytest.mark.parametrize("name", FLOAT)

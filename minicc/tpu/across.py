@@ -25,7 +25,7 @@ from minicc.tpu.assembly import At, Writer
 from minicc.tpu.isa import Operand, Reg
 from minicc.tpu.layout import Frame, Home
 from minicc.tpu.machine import LANES, SUBLANES
-from minicc.tpu.recipes import SUFFIX, elementwise
+from minicc.tpu.recipes import RECIPES, SUFFIX
 
 if TYPE_CHECKING:
     from minicc.tpu.body import Body, Place
@@ -45,7 +45,7 @@ def reduce_block(body: Body, block: Block, frame: Frame) -> Home:
     neutral = neutral_value(block.attrs["kind"], block.dtype).item()
 
     def combine(a: Operand, b: Operand) -> Operand:
-        return elementwise(write, COMBINE[block.attrs["kind"]], block.dtype, (a, b))
+        return RECIPES[COMBINE[block.attrs["kind"]]](write, block.dtype, a, b)
 
     def reduce_some(places: list[Place]) -> None:
         totals = [write.op("vsplat", neutral, into=write.register("v")) for _ in places]
@@ -58,7 +58,7 @@ def reduce_block(body: Body, block: Block, frame: Frame) -> Home:
                 while len(values) > 1:  # a tree, not a chain: half the latency at each level
                     values = [combine(*values[i:i + 2]) if i + 1 < len(values) else values[i]
                               for i in range(0, len(values), 2)]
-                _again(write, total, combine(total, values[0]))
+                write.op("vmov", combine(total, values[0]), into=total)  # for the next round to read
 
         body.nest(over, add, max(1, 2 * REDUCE_BATCH // len(places)))
         nest = body.at(home.frame)
@@ -68,11 +68,6 @@ def reduce_block(body: Body, block: Block, frame: Frame) -> Home:
 
     body.nest(kept, reduce_some, REDUCE_BATCH)
     return home
-
-
-def _again(write: Writer, register: Reg, value: Operand) -> None:
-    """Let the instruction just written write this register instead: the next round of a loop reads it."""
-    write.op("vmov", value, into=register)
 
 
 def _reduction_frame(body: Body, block: Block, frame: Frame) -> Frame:
@@ -112,13 +107,13 @@ def transpose_block(body: Body, block: Block, frame: Frame) -> Home:
         nest, out, unit = body.at(source.frame), body.at(frame), write.next_xlu()
         count = _registers(body, frame.cols, panel) if frame.cols else TILE_REGISTERS
         for number in range(count):
-            value = nest.load(source, _register(write, panel, number), row, block)
+            value = nest.load(source, write.scaled(panel, LANES, number * SUBLANES), row, block)
             write.op(f"vxpose.xlu{unit}", value, begin=number == 0, end=number == count - 1)
         wanted = _registers(body, frame.rows, row) if frame.rows else 1
         for number in range(TILE_REGISTERS):
             popped = write.op(f"vpop.xlu{unit}")
             if number < wanted:
-                out.store(home, (_register(write, row, number), panel), popped)
+                out.store(home, (write.scaled(row, LANES, number * SUBLANES), panel), popped)
 
     def tiles(axis: str | None, some: Callable[[list[At]], None]) -> None:
         block = body.layout.sizes[axis] if axis else 1
@@ -126,12 +121,6 @@ def transpose_block(body: Body, block: Block, frame: Frame) -> Home:
 
     tiles(frame.rows, lambda rows: tiles(frame.cols, lambda panels: tile(rows[0], panels[0])))
     return home
-
-
-def _register(write: Writer, tile: At, number: int) -> At:
-    """The first row of one of a tile's registers."""
-    first = write.scaled(tile, LANES)
-    return At(first.counter, first.offset + number * SUBLANES)
 
 
 def _registers(body: Body, axis: str, tile: At) -> int:

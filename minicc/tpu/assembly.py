@@ -16,7 +16,7 @@ reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partialmethod
 from typing import NamedTuple
@@ -30,13 +30,13 @@ Scalar = int | Reg
 
 
 class At(NamedTuple):
-    """A place along one axis of a block: a loop's counter, if there is one, plus an offset; in elements."""
+    """A place along one axis of a block, in elements: a loop's counter, or 0, plus an offset."""
 
-    counter: Reg | None
+    counter: Scalar
     offset: int
 
 
-ORIGIN = At(None, 0)
+ORIGIN = At(0, 0)
 
 # the second operand that changes nothing
 _IDENTITY = {"sadd.s32": 0, "ssub.s32": 0, "smul.u32": 1, "sor.u32": 0, "sdiv.s32": 1}
@@ -67,7 +67,8 @@ class Writer:
     def op(self, name: str, *srcs: Operand, into: Reg | None = None, **attrs: Attr) -> Reg:
         """Emit one instruction and return the register it writes (s0, of no meaning, if it writes none).
 
-        A number where a vector register must stand is splatted first. into: a register to write again.
+        A number where a vector register must stand is splatted first. into: a register to write again. An
+        attribute that is False is left out.
         """
         given = tuple((key, value) for key, value in attrs.items() if value is not False)
         info = Instr(name).info
@@ -132,20 +133,29 @@ class Writer:
     equal = partialmethod(scalar, "scmp.eq.s32")
     less = partialmethod(scalar, "scmp.lt.s32")
 
+    def total(self, parts: Iterable[tuple[Scalar, int]], start: Scalar = 0) -> Scalar:
+        """start + the sum of each part times its factor."""
+        for part, factor in parts:
+            start = self.add(start, self.mul(part, factor))
+        return start
+
     def place(self, at: At) -> Scalar:
         """Where an At is."""
-        return at.offset if at.counter is None else self.add(at.counter, at.offset)
+        return self.add(at.counter, at.offset)
 
-    def scaled(self, at: At, factor: int) -> At:
-        """An At that counts in units of `factor` elements, in elements."""
-        return At(self.op("smul.u32", at.counter, factor) if at.counter else None, at.offset * factor)
+    def scaled(self, at: At, factor: int, shift: int = 0) -> At:
+        """at * factor + shift."""
+        return At(self.mul(at.counter, factor), at.offset * factor + shift)
 
-    def address(self, buffer: str, *parts: Scalar) -> Address:
+    def address(self, buffer: str, *parts: Scalar | At) -> Address:
         """buffer + the sum of the parts: registers are added, what is known goes into the offset."""
         base: Scalar = 0
-        for part in parts:
-            base = self.add(base, part) if isinstance(part, Reg) else base
-        offset = sum(part for part in parts if not isinstance(part, Reg))
+        offset = 0
+        for scalar in (s for part in parts for s in (part if isinstance(part, At) else (part,))):
+            if isinstance(scalar, int):
+                offset += scalar
+            else:
+                base = self.add(base, scalar)
         return Address(buffer, base if isinstance(base, Reg) else None, offset)
 
     # ---- control ----
@@ -191,7 +201,7 @@ class Writer:
             self.branch(head, self.op("scmp.lt.s32", counter, start + rounds * unroll * step))
         done = rounds * unroll if rounds > 1 else 0
         for first in range(done, count, unroll):
-            body([At(None, start + step * n) for n in range(first, min(first + unroll, count))])
+            body([At(0, start + step * n) for n in range(first, min(first + unroll, count))])
 
     def finish(self) -> tuple[tuple[Bundle, ...], tuple[tuple[str, int], ...]]:
         """The bundles and labels of a Program, without the instructions whose result nobody reads."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from itertools import repeat
 
 from minicc.graph.ir import BOOL, I32
@@ -33,7 +34,7 @@ from minicc.tpu.isa import Operand, Reg
 from minicc.tpu.layout import Frame, Home, Layout
 from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.matmul import matmul
-from minicc.tpu.recipes import EXPENSIVE, as_mask, as_words, compare, convert, elementwise, select
+from minicc.tpu.recipes import EXPENSIVE, RECIPES, as_mask, as_words
 
 Place = tuple[At, At]  # a row, in elements, and a panel
 BATCH = 16  # registers of a result that are worked on together, to hide latency
@@ -113,11 +114,8 @@ class Body:
 
     def nest(self, frame: Frame, body: Callable[[list[Place]], None], batch: int = BATCH) -> None:
         """Loops over all registers of a block: panels outside, rows inside, `batch` of them at a time."""
-        rows, panels = self.count(frame.rows, SUBLANES), self.count(frame.cols, LANES)
-        if frame.dense:  # rows of 128 elements, 8 to a register
-            at = self.count(frame.cols, LANES * SUBLANES)
-            self.write.loop(*at, batch, SUBLANES, lambda panels: body([(ORIGIN, panel) for panel in panels]))
-            return
+        unit, step = (LANES * SUBLANES, SUBLANES) if frame.dense else (LANES, 1)
+        rows, panels = self.count(frame.rows, SUBLANES), self.count(frame.cols, unit)
         down = min(rows[0], batch)
         across = max(1, min(panels[0], batch // down))
 
@@ -125,7 +123,7 @@ class Body:
             self.write.loop(*rows, down, SUBLANES,
                             lambda at: body([(row, column) for column in columns for row in at]))
 
-        self.write.loop(*panels, across, 1, inner)
+        self.write.loop(*panels, across, step, inner)
 
     def at(self, frame: Frame) -> Nest:
         """Where code for some places of a frame begins."""
@@ -147,20 +145,18 @@ class Body:
         row, panel = place
         if frame.dense:
             left = self._left(frame.cols, panel, LANES, LANES * SUBLANES)
-            return None if left is None else self.write.op("vcmask.linear", left)
+            return None if left == LANES * SUBLANES else self.write.op("vcmask.linear", left)
         rows, cols = self._left(frame.rows, row, 1, SUBLANES), self._left(frame.cols, panel, LANES, LANES)
-        if rows is None and cols is None:
-            return None
-        return self.write.op("vcmask", SUBLANES if rows is None else rows, LANES if cols is None else cols)
+        return None if (rows, cols) == (SUBLANES, LANES) else self.write.op("vcmask", rows, cols)
 
-    def _left(self, axis: str | None, at: At, scale: int, unit: int) -> Scalar | None:
-        """Elements of the axis from a place on; None if at least `unit`, which a loop over whole units has
-        always."""
+    def _left(self, axis: str | None, at: At, scale: int, unit: int) -> Scalar:
+        """Elements of the axis from a place on, if they may be fewer than `unit`; a loop over whole units
+        has always as many."""
         if axis is None:
-            return None
+            return unit
         extent, start = self.extents[axis], self.write.mul(self.write.place(at), scale)
         if isinstance(extent, int):
-            return None if not isinstance(start, int) or extent - start >= unit else extent - start
+            return min(unit, extent - start) if isinstance(start, int) else unit
         return self.write.sub(extent, start)
 
 
@@ -200,24 +196,17 @@ class Nest:
             case "constant":
                 return block.attrs["value"].item()
             case "iota":
-                return convert(write, I32, block.dtype, self.iota(block.attrs["index"], row, panel))
-            case "compare":
-                return compare(write, block.attrs["direction"], block.args[0].dtype, *args)
-            case "select":
-                return select(write, block.dtype, *args)
-            case "convert":
-                return convert(write, block.args[0].dtype, block.dtype, *args)
+                index = self.iota(block.attrs["index"], row, panel)
+                return RECIPES["convert"](write, I32, index, block.dtype)
             case "reduce":  # over axes of one element
                 return args[0]
-            case _:
-                return elementwise(write, block.op, block.args[0].dtype, args)
+        return RECIPES[block.op](write, block.args[-1].dtype, *args, **block.attrs)
 
     def load(self, home: Home, row: At, panel: At, block: Block) -> Reg:
         """A register of a block in memory, in all sublanes (lanes) if it has no rows (columns)."""
         write = self.body.write
         write.locs = block.locs or write.locs
-        address = self.address(home, row, panel)
-        loaded = write.op("vld", address, stride=0) if _one_row(home.frame) else write.op("vld", address)
+        loaded = write.op("vld", self.address(home, row, panel), stride=0 if home.frame.one_row else False)
         return write.xlu("vbcast.lane", loaded, 0) if home.lane0 else loaded
 
     def store(self, home: Home, place: Place, value: Operand) -> None:
@@ -225,53 +214,45 @@ class Nest:
         write = self.body.write
         words = write.vector(as_words(write, value))
         address = self.address(home, *place)
-        inside = home.max_row is None and home.max_panel is None
-        mask = None if inside else self.body.mask(home.frame, place)
+        mask = self.body.mask(home.frame, place) if home.cut else None
         if mask is not None:
             write.op("vst.msk", address, words, mask)
-        elif _one_row(home.frame):
-            write.op("vst", address, words, rows=1)
         else:
-            write.op("vst", address, words)
+            write.op("vst", address, words, rows=1 if home.frame.one_row else False)
 
     def address(self, home: Home, row: At, panel: At) -> Operand:
-        """Where a place of a block lies; moved back inside if it lies outside of a resident array."""
-        write = self.body.write
-        parts: list[Scalar] = [home.start]
-        for at, axis, limit, pitch in ((row, home.frame.rows, home.max_row, 1),
-                                       (panel, home.frame.cols, home.max_panel, home.pitch)):
-            if axis and limit is not None:
-                parts.append(write.mul(write.min(write.place(at), limit), pitch))
-            elif axis:
-                parts += [at.offset * pitch, write.mul(at.counter, pitch) if at.counter else 0]
-        return write.address(home.buffer, *parts)
+        """Where a place of a block lies."""
+        write, frame = self.body.write, home.frame
+        row = self.inside(home, frame.rows, row, SUBLANES, SUBLANES)
+        panel = self.inside(home, frame.cols, panel, LANES, 1)
+        return write.address(home.buffer, home.start, row, write.scaled(panel, home.pitch))
+
+    def inside(self, home: Home, axis: str | None, at: At, unit: int, step: int) -> At:
+        """A place along an axis, moved back to the last one of the block if that may be smaller."""
+        if axis is None:
+            return ORIGIN
+        write, extent = self.body.write, self.body.extents[axis]
+        if not home.cut or isinstance(extent, int):
+            return at
+        last = write.mul(write.div(write.sub(extent, 1), unit), step)
+        return At(write.min(write.place(at), last), 0)
 
     def iota(self, index: Index, row: At, panel: At) -> Operand:
         """An affine index at each element of a register, as s32."""
-        body, write = self.body, self.body.write
-        start: Scalar = index.offset
-        total: Operand = 0
+        write, starts, frame = self.body.write, self.body.starts, self.frame
+        start = write.total(((starts[name], stride) for name, stride in index.terms), index.offset)
+        parts: list[Operand] = []
         for name, stride in index.terms:
-            start = write.add(start, write.mul(body.starts[name], stride))
-            if name == self.frame.rows:
-                start = write.add(start, write.mul(write.place(row), stride))
-                total = self._sum(total, write.op("vmul.s32", write.op("vsubseq"), stride))
-            if name == self.frame.cols:
-                start = write.add(start, write.mul(write.place(panel), LANES * stride))
-                total = self._sum(total, write.op("vmul.s32", write.op("vlaneseq"), stride))
-            if name == self.frame.cols and self.frame.dense:
-                total = self._sum(total, write.op("vmul.s32", write.op("vsubseq"), LANES * stride))
-        return self._sum(total, start if isinstance(start, int) else write.op("vsplat", start))
-
-    def _sum(self, a: Operand, b: Operand) -> Operand:
-        if not isinstance(a, Reg) and not isinstance(b, Reg):
-            return a + b  # type: ignore[operator]  # numbers both
-        return a if b == 0 else b if a == 0 else elementwise(self.body.write, "add", I32, (a, b))
-
-
-def _one_row(frame: Frame) -> bool:
-    """Whether a block has no rows, so that its one row stands for all sublanes."""
-    return frame.rows is None and not frame.dense
+            if name == frame.rows:
+                start = write.total([(write.place(row), stride)], start)
+                parts.append(write.op("vmul.s32", write.op("vsubseq"), stride))
+            if name == frame.cols:
+                start = write.total([(write.place(panel), LANES * stride)], start)
+                parts.append(write.op("vmul.s32", write.op("vlaneseq"), stride))
+            if name == frame.cols and frame.dense:
+                parts.append(write.op("vmul.s32", write.op("vsubseq"), LANES * stride))
+        parts.append(start if isinstance(start, int) else write.op("vsplat", start))
+        return reduce(partial(RECIPES["add"], write, I32), parts)
 
 
 def _accumulated_dot(statement: Statement) -> Block | None:

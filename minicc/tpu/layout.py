@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from minicc.errors import CompileError
-from minicc.kernel.ir import Block, Kernel, Operand
+from minicc.kernel.ir import Block, Kernel, Operand, post_order
 from minicc.tpu.assembly import Scalar
 from minicc.tpu.machine import LANES, SUBLANES
 
@@ -40,6 +40,11 @@ class Frame:
         """The transposed frame."""
         return Frame(self.cols, self.rows)
 
+    @property
+    def one_row(self) -> bool:
+        """Whether it has no rows, so that its one row stands for all sublanes."""
+        return self.rows is None and not self.dense
+
     def only(self, axes: Iterable[str]) -> Frame:
         """The frame of a value that varies over these axes alone."""
         axes = set(axes)
@@ -51,9 +56,8 @@ class Frame:
 class Home:
     """A block in VMEM. start: its first row in the buffer. pitch: rows from one panel to the next.
 
-    lane0: only the first lane holds the values, as a DMA leaves a column. max_row, max_panel: places beyond
-    them lie outside the buffer (a resident array, whose last block is smaller); None when the whole block
-    can be touched.
+    lane0: only the first lane holds the values, as a DMA leaves a column. cut: the block of this step may be
+    smaller, and what lies behind it is not in the buffer (an array that stays in VMEM).
     """
 
     buffer: str
@@ -61,25 +65,12 @@ class Home:
     frame: Frame
     pitch: int
     lane0: bool = False
-    max_row: Scalar | None = None
-    max_panel: Scalar | None = None
+    cut: bool = False
 
 
 def round_up(size: int, multiple: int) -> int:
     """The next multiple of `multiple` from size on."""
     return -(-size // multiple) * multiple
-
-
-def parts_of(root: Block) -> list[Block]:
-    """A value and all it is computed from, each once, users first."""
-    found: dict[Block, None] = {}
-    stack = [root]
-    while stack:
-        part = stack.pop()
-        if part not in found:
-            found[part] = None
-            stack.extend(reversed(part.args))
-    return list(found)
 
 
 def _thin(dot: Block, big: set[str]) -> bool:
@@ -169,7 +160,7 @@ class Layout:
     def of(self, block: Block) -> Frame:
         """The way round in which most of a value's work is done: that of the first matrix it loads."""
         big = set(self.big(block.axes))
-        for part in parts_of(block) if len(big) == 2 else ():
+        for part in post_order(block) if len(big) == 2 else ():
             frame = self.operands.get(part.attrs["ref"], Frame()) if part.op == "load" else Frame()
             if {frame.rows, frame.cols} == big:
                 return frame

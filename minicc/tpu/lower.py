@@ -21,15 +21,15 @@ XLA emits loop nests from its fusions, and Mosaic from a Pallas grid, in the sam
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
-from minicc.errors import Loc
-from minicc.kernel.ir import AxisKind, Block, Guard, Kernel, Module, Operand
-from minicc.kernel.memory import MemoryPlan, Role, Space
+from minicc.kernel.ir import Block, Guard, Module, Operand
+from minicc.kernel.memory import MemoryPlan, Placement, Role, Space
 from minicc.kernel.pipeline import Command, PipelinedKernel, Verb
 from minicc.tpu.assembly import At, Scalar, Writer
 from minicc.tpu.body import Body
-from minicc.tpu.isa import KERNEL_LABEL, HbmBuffer, Program, Semaphore, VmemBuffer
+from minicc.tpu.isa import KERNEL_LABEL, HbmBuffer, Program, Reg, Semaphore, VmemBuffer
 from minicc.tpu.layout import Frame, Home, Layout, round_up, suited
 from minicc.tpu.machine import LANES, ROW_BYTES, SUBLANES, TPUSpec
 from minicc.tpu.steps import Point, Slots
@@ -39,54 +39,45 @@ from minicc.trace import Step
 ROLES = {Role.INPUT: "input", Role.CONSTANT: "input", Role.OUTPUT: "output", Role.TEMP: "temp"}
 
 
-class _Program:
-    """The program under construction: what all its kernels share."""
-
-    def __init__(self, plan: MemoryPlan, spec: TPUSpec) -> None:
-        self.plan, self.write = plan, Writer(spec)
-        self.buffers: list[HbmBuffer | VmemBuffer] = []
-        self.semaphores: list[Semaphore] = []
-        for place in plan.placements.values():
-            dtype = place.type.dtype.name
-            if place.space is Space.HBM:
-                self.buffers.append(HbmBuffer(place.buffer, dtype, place.type.shape, ROLES[place.role]))
-            else:
-                rows, base = place.bytes // ROW_BYTES, place.offset_bytes // ROW_BYTES
-                self.buffers.append(VmemBuffer(place.buffer, rows, base, dtype))
+def _array(place: Placement) -> HbmBuffer | VmemBuffer:
+    """An array of the whole program."""
+    dtype = place.type.dtype.name
+    if place.space is Space.HBM:
+        return HbmBuffer(place.buffer, dtype, place.type.shape, ROLES[place.role])
+    return VmemBuffer(place.buffer, place.bytes // ROW_BYTES, place.offset_bytes // ROW_BYTES, dtype)
 
 
 class _KernelCode:
     """One kernel: where its blocks lie, and the code for its commands."""
 
-    def __init__(self, program: _Program, pipelined: PipelinedKernel) -> None:
-        self.program, self.write, self.pipelined = program, program.write, pipelined
-        self.kernel: Kernel = suited(pipelined.kernel)
+    def __init__(self, write: Writer, pipelined: PipelinedKernel, base_row: int) -> None:
+        self.write, self.pipelined, self.base_row = write, pipelined, base_row
+        self.kernel = suited(pipelined.kernel)
         self.layout = Layout(self.kernel)
         self.operands = {operand.name: operand for operand in self.kernel.operands}
-        self.locs: tuple[Loc, ...] = self.kernel.locs()
-        self.base_row = round_up(-(-program.plan.vmem_bytes // ROW_BYTES), SUBLANES)
-        self.temps = 0
+        self.locs = self.kernel.locs()
+        self.buffers: list[VmemBuffer] = []
+        self.semaphores: list[Semaphore] = []
         self.scratch = {s.name: self.allocate(s.name, self.layout.natural(s.axes), s.dtype.name)
                         for s in self.kernel.scratch}
         self.slots: dict[str, Slots] = {}
         for name, depth in pipelined.depths.items():
-            frame, dtype = self.layout.operands[name], self.operands[name].type.dtype.name
-            self.allocate(name, frame, dtype, depth)
-            self.slots[name] = Slots.of(self.write, self.layout.vmem_rows(frame), depth)
-            program.semaphores.append(Semaphore(f"{self.kernel.name}.{name}.sem", depth))
+            frame = self.layout.operands[name]
+            home = self.allocate(name, frame, self.operands[name].type.dtype.name, depth)
+            self.slots[name] = Slots(write, home, self.layout.vmem_rows(frame), depth)
+            self.semaphores.append(Semaphore(f"{home.buffer}.sem", depth))
 
     def allocate(self, name: str, frame: Frame, dtype: str, depth: int = 1) -> Home:
         """VMEM for `depth` blocks."""
         rows = depth * self.layout.vmem_rows(frame)
         buffer = VmemBuffer(f"{self.kernel.name}.{name}", rows, self.base_row, dtype)
-        self.program.buffers.append(buffer)
+        self.buffers.append(buffer)
         self.base_row += rows
         return Home(buffer.name, 0, frame, self.layout.pitch(frame))
 
     def temp(self, block: Block, frame: Frame) -> Home:
         """VMEM for a value that the body keeps."""
-        self.temps += 1
-        return self.allocate(f"temp{self.temps}", frame, block.dtype.name)
+        return self.allocate(f"temp{len(self.buffers)}", frame, block.dtype.name)
 
     # ---- the grid ----
 
@@ -97,14 +88,14 @@ class _KernelCode:
         write.label(f"{KERNEL_LABEL}{self.kernel.name}")
         for command in pipelined.prologue:
             if command.ahead < steps:
-                self.command(command, Point.at(write, self.kernel, command.ahead))
+                self.command(command, Point(write, self.kernel, command.ahead))
         aheads = {0} | {command.ahead for command in pipelined.steady if 0 < command.ahead < steps}
-        points = {ahead: Point.at(write, self.kernel, ahead) for ahead in sorted(aheads)}
+        points = {ahead: Point(write, self.kernel, ahead) for ahead in sorted(aheads)}
         head = write.fresh(f"{self.kernel.name}.step")
         if steps > 1:
             kept: list[Point | Slots] = [*points.values(), *self.slots.values()]
-            for state in kept:
-                state.keep()
+            for counter in (counter for state in kept for counter in state.counters):
+                counter.keep()
             write.label(head)
         for command in pipelined.steady:
             if max(command.ahead, 0) in points:
@@ -138,26 +129,25 @@ class _KernelCode:
 
     def start(self, operand: Operand, point: Point) -> None:
         """Start the copy of a block."""
-        write, name, slots = self.write, f"{self.kernel.name}.{operand.name}", self.slots[operand.name]
-        output = operand in self.kernel.outputs
-        part = window(write, self.layout, operand, point)
-        slot = write.mul(slots.start.value, slots.rows)
+        write, slots = self.write, self.slots[operand.name]
+        buffer, slot = slots.home.buffer, write.mul(slots.start.value, slots.rows)
+        element, place, attrs = window(write, self.layout, operand, point)
         if operand.fill is not None:
             self.fill(operand, slot)
-        sides = [write.address(name, slot, *part.rows), write.address(operand.buffer, part.element)]
-        write.op("dma.vmem_to_hbm" if output else "dma.hbm_to_vmem", *(sides[::-1] if output else sides),
-                 write.address(f"{name}.sem", slots.start.value), shape=part.shape, strides=part.strides,
-                 panel=self.layout.pitch(self.layout.operands[operand.name]), lane=part.lane)
+        block, array = write.address(buffer, slot, *place), write.address(operand.buffer, element)
+        semaphore = write.address(f"{buffer}.sem", slots.start.value)
+        out = operand in self.kernel.outputs
+        sides = [array, block] if out else [block, array]
+        write.op("dma.vmem_to_hbm" if out else "dma.hbm_to_vmem", *sides, semaphore, **attrs)
         slots.start.add(1)
-        if output:
+        if out:
             slots.flying.add(1)
             slots.body.set(slots.start.value)
 
     def wait(self, operand: Operand) -> None:
         """Wait for the oldest copy in flight of an operand."""
         slots = self.slots[operand.name]
-        semaphore = f"{self.kernel.name}.{operand.name}.sem"
-        self.write.op("dma.done.wait", self.write.address(semaphore, slots.wait.value))
+        self.write.op("dma.done.wait", self.write.address(f"{slots.home.buffer}.sem", slots.wait.value))
         if operand in self.kernel.outputs:
             slots.flying.add(-1)
         else:
@@ -166,25 +156,24 @@ class _KernelCode:
 
     def fill(self, operand: Operand, slot: Scalar) -> None:
         """Fill a block with what lies outside of the array; the copy then overwrites the part inside."""
-        write, name = self.write, f"{self.kernel.name}.{operand.name}"
+        write, slots = self.write, self.slots[operand.name]
         value = write.vector(operand.type.dtype.numpy.type(operand.fill).item())
 
         def store(rows: list[At]) -> None:
             for row in rows:
-                write.op("vst", write.address(name, slot, write.place(row)), value)
+                write.op("vst", write.address(slots.home.buffer, slot, row), value)
 
-        count = self.slots[operand.name].rows // SUBLANES
+        count = slots.rows // SUBLANES
         write.loop(count, count, SUBLANES, SUBLANES, store)
 
     # ---- the body ----
 
     def body(self, point: Point) -> None:
         """All statements, each under its guard."""
-        starts = {axis.name: point.start(axis) for axis in self.kernel.axes}
-        extents = {axis.name: point.extent(axis) for axis in self.kernel.axes}
+        starts, extents = point.starts(), point.extents()
         homes = {name: self.home(operand, starts, extents) for name, operand in self.operands.items()}
         body = Body(self.write, self.layout, self.scratch | homes, starts, extents, self.temp)
-        sequential = [axis.name for axis in self.kernel.axes if axis.kind is AxisKind.SEQUENTIAL]
+        sequential = [axis.name for axis in self.kernel.sequential]
         for statement in self.kernel.body:
             self.write.locs = statement.value.locs or self.locs
             skip = point.away(sequential if statement.guard is Guard.FIRST else (),
@@ -193,19 +182,15 @@ class _KernelCode:
 
     def home(self, operand: Operand, starts: dict[str, Scalar], extents: dict[str, Scalar]) -> Home:
         """Where an operand's block lies at this step."""
-        write, frame, slots = self.write, self.layout.operands[operand.name], self.slots.get(operand.name)
-        if slots is not None:
-            lane0 = frame.cols is None and operand in self.kernel.inputs
-            start = write.mul(slots.body.value, slots.rows)
-            return Home(f"{self.kernel.name}.{operand.name}", start, frame, self.layout.pitch(frame), lane0)
+        write, frame = self.write, self.layout.operands[operand.name]
+        if operand.name in self.slots:
+            slots, column = self.slots[operand.name], frame.cols is None and operand in self.kernel.inputs
+            return replace(slots.home, start=write.mul(slots.body.value, slots.rows), lane0=column)
         rows, columns = (index.axes[0] for index in operand.index)
         pitch = round_up(operand.type.shape[0], SUBLANES)
         start = write.add(starts[rows], write.mul(write.div(starts[columns], LANES), pitch))
-        max_row, max_panel = (  # the last block of an axis may be smaller, and what is behind it not ours
-            None if isinstance(extents[axis], int) else write.div(write.sub(extents[axis], 1), unit)
-            for axis, unit in ((rows, SUBLANES), (columns, LANES)))
-        max_row = None if max_row is None else write.mul(max_row, SUBLANES)
-        return Home(operand.buffer, start, frame, pitch, False, max_row, max_panel)
+        cut = isinstance(extents[rows], Reg) or isinstance(extents[columns], Reg)
+        return Home(operand.buffer, start, frame, pitch, cut=cut)
 
 
 def lower(
@@ -216,15 +201,18 @@ def lower(
 
     Raises: CompileError for a block that has more than rows and columns, or a dot that is not f32.
     """
-    program = _Program(plan, spec)
+    write = Writer(spec)
+    buffers = [_array(place) for place in plan.placements.values()]
+    semaphores: list[Semaphore] = []
     for kernel in pipelined:
-        code = _KernelCode(program, kernel)
+        code = _KernelCode(write, kernel, round_up(plan.vmem_bytes, ROW_BYTES * SUBLANES) // ROW_BYTES)
         code.emit()
+        buffers += code.buffers
+        semaphores += code.semaphores
         if log is not None:
             frames = ", ".join(f"{name} {frame.rows or 1} x {frame.cols or 1}"
                                for name, frame in code.layout.operands.items())
             why = f"rows x columns: {frames}; {code.base_row} rows of VMEM"
             log.append(Step(kernel.kernel.name, True, why))
-    program.write.op("shalt")
-    buffers, semaphores = tuple(program.buffers), tuple(program.semaphores)
-    return Program(module.name, spec, buffers, semaphores, *program.write.finish())
+    write.op("shalt")
+    return Program(module.name, spec, tuple(buffers), tuple(semaphores), *write.finish())

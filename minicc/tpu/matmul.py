@@ -19,17 +19,16 @@ XLA's own emitter does the same dance. Read next: schedule.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
 from minicc.errors import CompileError
 from minicc.graph.ir import F32
-from minicc.kernel.ir import Block
+from minicc.kernel.ir import Block, post_order
 from minicc.tpu.assembly import At
 from minicc.tpu.isa import Operand
-from minicc.tpu.layout import Frame, Home, parts_of
+from minicc.tpu.layout import Frame, Home
 from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.recipes import EXPENSIVE
 
@@ -49,49 +48,35 @@ def matmul(body: Body, block: Block, home: Home, accumulate: bool) -> Home:
     if block.dtype != F32:
         raise CompileError("tpu lower", "the matrix units multiply f32", got=f"a dot of {block.dtype}",
                            need="f32", at=block.locs, hint="convert both operands to f32")
-    frame = home.frame
-    (k,) = body.layout.big(block.attrs["contract"])
-    lhs, rhs = sorted(block.args, key=lambda arg: frame.cols in arg.axes)
-    weights_frame = body.layout.of(rhs)
-    if set(body.layout.big(rhs.axes)) != {k, frame.cols}:
-        weights_frame = Frame(k, frame.cols)
-    rows_frame = Frame(frame.rows, k)
-    body.prepare(rhs, weights_frame)
-    body.prepare(lhs, rows_frame)
-    if _costly(lhs):
-        body.keep(lhs, rows_frame)
-    _Streams(body, block, lhs, rhs, k, rows_frame, weights_frame, home, accumulate).emit()
+    _Streams(body, block, home, accumulate).emit()
     return home
 
 
-def _costly(block: Block) -> bool:
-    """Whether computing a value for every panel anew would take long."""
-    return any(part.op in EXPENSIVE for part in parts_of(block))
-
-
-@dataclass
 class _Streams:
     """One dot, as streams of rows through the MXUs."""
 
-    body: Body
-    block: Block
-    lhs: Block
-    rhs: Block
-    k: str
-    rows_frame: Frame
-    weights_frame: Frame
-    home: Home
-    accumulate: bool
+    def __init__(self, body: Body, block: Block, home: Home, accumulate: bool) -> None:
+        self.body, self.block, self.home, self.accumulate = body, block, home, accumulate
+        rows, cols = home.frame.rows, home.frame.cols
+        (self.k,) = body.layout.big(block.attrs["contract"])
+        self.lhs, self.rhs = sorted(block.args, key=lambda arg: cols in arg.axes)
+        self.rows_frame, self.weights_frame = Frame(rows, self.k), body.layout.of(self.rhs)
+        if set(body.layout.big(self.rhs.axes)) != {self.k, cols}:
+            self.weights_frame = Frame(self.k, cols)
+        self.groups, self.whole_groups = body.count(rows, SUBLANES)
+        self.tiles = body.count(self.k, LANES)[0]
 
     def emit(self) -> None:
-        mxus, count = self.body.write.machine.mxus, self.body.count
-        panels, whole = count(self.home.frame.cols, LANES)
-        self.groups, self.whole_groups = count(self.home.frame.rows, SUBLANES)
-        self.tiles = count(self.k, LANES)[0]
+        body, mxus = self.body, self.body.write.machine.mxus
+        body.prepare(self.rhs, self.weights_frame)
+        body.prepare(self.lhs, self.rows_frame)
+        if any(part.op in EXPENSIVE for part in post_order(self.lhs)):  # or every panel computes it anew
+            body.keep(self.lhs, self.rows_frame)
+        panels, whole = body.count(self.home.frame.cols, LANES)
         together = min(panels, mxus)
         self.ways = max(1, min(mxus // together, self.groups))
         self.chunk = min(CHUNK * self.ways, self.groups)
-        self.body.write.loop(panels, whole, together, 1, self.panels)
+        body.write.loop(panels, whole, together, 1, self.panels)
 
     def panels(self, panels: list[At]) -> None:
         """All rows and all of k for some panels, one or more MXUs to each of them."""
@@ -113,7 +98,7 @@ class _Streams:
     def rows(self, chunk: int) -> list[At]:
         """The rows of a chunk, 8 at a time."""
         first = chunk * self.chunk
-        return [At(None, group * SUBLANES) for group in range(first, min(first + self.chunk, self.groups))]
+        return [At(0, group * SUBLANES) for group in range(first, min(first + self.chunk, self.groups))]
 
     def later_chunk(self, tile: int, panels: list[At], rows: list[At]) -> None:
         """A chunk in a loop: the one before it is the one of the round before."""
@@ -140,17 +125,17 @@ class _Streams:
         nest, xpose = self.body.at(frame), frame.cols == self.k
         for unit, number in product(range(len(panels) * self.ways), numbers):
             panel = panels[unit // self.ways]
-            first = write.scaled(panel, LANES) if xpose else At(None, tile * LANES)
-            row = At(first.counter, first.offset + number * SUBLANES)
+            row, column = (panel, At(0, tile)) if xpose else (At(0, tile), panel)
+            row = write.scaled(row, LANES, number * SUBLANES)
             value: Operand = 0.0
             if row.counter or row.offset < self.body.layout.pitch(frame):
-                value = nest.masked(self.rhs, (row, At(None, tile) if xpose else panel), 0.0)
+                value = nest.masked(self.rhs, (row, column), 0.0)
             write.locs = self.block.locs or write.locs
             write.op(f"vmatpush{'.xpose' if xpose else ''}.mxu{unit}", value)
 
     def push(self, tile: int, row: At, number: int, panels: list[At], swap: bool) -> None:
         """8 rows meet the weights of every panel."""
-        value = self.body.at(self.rows_frame).masked(self.lhs, (row, At(None, tile)), 0.0)
+        value = self.body.at(self.rows_frame).masked(self.lhs, (row, At(0, tile)), 0.0)
         self.body.write.locs = self.block.locs or self.body.write.locs
         for panel in range(len(panels)):
             self.body.write.op(f"vmatmul.mxu{panel * self.ways + number % self.ways}", value, swap=swap)

@@ -3,10 +3,10 @@
     "maximum": binary("vmax")                       vmax.f32 v2, v0, v1         or vmax.s32, as the dtype says
     "divide":  rcp of y, then a multiplication      vrcp v1 ;; vpop.eup v2 ;; vmul.f32 v3, v0, v2
 
-Goes in: a Writer, the dtype of the operands, and the operands: a vector register, a mask register (a bool),
-or a number (a constant). Comes out: the same, with the instructions written. To add an op, add a row to
-RECIPES: nothing else in code generation names an op. `EXPENSIVE` lists the ops worth keeping in memory
-rather than computing twice.
+Goes in: a Writer, the dtype of the operands (of the last of them), and the operands: a vector register, a
+mask register (a bool), or a number (a constant). Comes out: the same, with the instructions written. To add
+an op, add a row to RECIPES: nothing else in code generation names an op. `EXPENSIVE` lists the ops worth
+keeping in memory rather than computing twice.
 
 Invariants: results are within 2 units in the last place of the exact value (exp: about 1e-6, relative), and
 infinities, zeros and NaNs come out as IEEE says. The EUP gives 2**x, log2, 1/x, 1/sqrt(x) and tanh; the
@@ -25,7 +25,7 @@ from minicc.graph.ir import BOOL, I32, DType
 from minicc.tpu.assembly import Writer
 from minicc.tpu.isa import Operand, Reg
 
-Recipe = Callable[..., Operand]  # (writer, dtype of the operands, *operands) -> result
+Recipe = Callable[..., Operand]  # (writer, dtype of the last operand, *operands, **attributes) -> result
 
 SUFFIX = {"f": "f32", "i": "s32"}
 EXPENSIVE = ("exp", "log", "sqrt", "rsqrt", "tanh", "divide")
@@ -100,6 +100,34 @@ def _divide(write: Writer, dtype: DType, x: Operand, y: Operand) -> Operand:
     return binary("vmul")(write, dtype, x, transcendental("vrcp")(write, dtype, y))
 
 
+def _compare(write: Writer, dtype: DType, x: Operand, y: Operand, direction: str) -> Operand:
+    if dtype == BOOL:
+        x, y, dtype = as_words(write, x), as_words(write, y), I32
+    return write.op(f"vcmp.{direction}.{SUFFIX[dtype.kind]}", x, y)
+
+
+def _select(write: Writer, dtype: DType, condition: Operand, x: Operand, y: Operand) -> Operand:
+    condition = as_mask(write, condition)
+    if dtype != BOOL:
+        return write.op("vsel", condition, x, y)
+    chosen = write.op("vmand", condition, as_mask(write, x))
+    return write.op("vmor", chosen, write.op("vmand", write.op("vmnot", condition), as_mask(write, y)))
+
+
+def _convert(write: Writer, source: DType, x: Operand, dtype: DType) -> Operand:
+    """x as another dtype; a float becomes an int towards zero."""
+    match source.kind, dtype.kind:
+        case a, b if a == b:
+            return x
+        case "b", "f":
+            return write.op("vsel", as_mask(write, x), 1.0, 0.0)
+        case "b", _:
+            return as_words(write, x)
+        case _, "b":
+            return write.op(f"vcmp.ne.{SUFFIX[source.kind]}", x, 0.0 if source.kind == "f" else 0)
+    return write.op(f"vcvt.{SUFFIX[source.kind]}.{SUFFIX[dtype.kind]}", x)
+
+
 RECIPES: dict[str, Recipe] = {
     "negate": _negate,
     "abs": _abs,
@@ -118,67 +146,21 @@ RECIPES: dict[str, Recipe] = {
     "and": mask("vmand"),
     "or": mask("vmor"),
     "not": mask("vmnot"),
+    "compare": _compare,
+    "select": _select,
+    "convert": _convert,
 }
-
-
-def elementwise(write: Writer, op: str, dtype: DType, args: tuple[Operand, ...]) -> Operand:
-    """The result of an elementwise op. dtype: that of the operands."""
-    return RECIPES[op](write, dtype, *(args if dtype == BOOL else _in_registers(write, args)))
-
-
-def _in_registers(write: Writer, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
-    """The operands, at least one of them in a register, so that a number stands for an immediate."""
-    return args if any(isinstance(arg, Reg) for arg in args) else (write.op("vsplat", args[0]), *args[1:])
-
-
-def compare(write: Writer, direction: str, dtype: DType, x: Operand, y: Operand) -> Operand:
-    """A mask: where x stands to y as the direction ("lt", "eq", ...) says."""
-    if dtype == BOOL:
-        x, y, dtype = as_words(write, x), as_words(write, y), I32
-    return write.op(f"vcmp.{direction}.{SUFFIX[dtype.kind]}", x, y)
-
-
-def select(write: Writer, dtype: DType, condition: Operand, x: Operand, y: Operand) -> Operand:
-    """x where the condition holds, else y."""
-    condition = as_mask(write, condition)
-    if dtype != BOOL:
-        return write.op("vsel", condition, x, y)
-    chosen = write.op("vmand", condition, as_mask(write, x))
-    return write.op("vmor", chosen, write.op("vmand", write.op("vmnot", condition), as_mask(write, y)))
-
-
-def convert(write: Writer, source: DType, target: DType, x: Operand) -> Operand:
-    """x as another dtype; a float becomes an int towards zero."""
-    match source.kind, target.kind:
-        case a, b if a == b:
-            return x
-        case "b", "f":
-            return write.op("vsel", as_mask(write, x), 1.0, 0.0)
-        case "b", "i":
-            return as_words(write, x)
-        case _, "b":
-            return write.op(f"vcmp.ne.{SUFFIX[source.kind]}", x, 0.0 if source.kind == "f" else 0)
-        case _:
-            return write.op(f"vcvt.{SUFFIX[source.kind]}.{SUFFIX[target.kind]}", x)
 
 
 def as_mask(write: Writer, x: Operand) -> Reg:
     """A bool as a mask register. In memory, and so after a load, a bool is a word, 0 or 1."""
-    match x:
-        case Reg(kind="m"):
-            return x
-        case Reg():
-            return write.op("vcmp.ne.s32", x, 0)
-        case _:
-            return write.op("vcmask", 8 if x else 0, 128)
+    if not isinstance(x, Reg):
+        return write.op("vcmask", 8 if x else 0, 128)
+    return x if x.kind == "m" else write.op("vcmp.ne.s32", x, 0)
 
 
 def as_words(write: Writer, x: Operand) -> Operand:
     """A value as it lies in memory: a bool as words of 0 and 1, anything else as it is."""
-    match x:
-        case Reg(kind="m"):
-            return write.op("vsel", x, 1, 0)
-        case bool():
-            return int(x)
-        case _:
-            return x
+    if isinstance(x, Reg) and x.kind == "m":
+        return write.op("vsel", x, 1, 0)
+    return int(x) if isinstance(x, bool) else x

@@ -6,7 +6,7 @@
 
 Goes in: a Writer and the kernel's axes. Comes out: the scalar code of a grid loop, without a branch.
 Everything here is an int while it is known, that is before the loop and in kernels of one step, and a
-register from `keep` on.
+register from `Counter.keep` on.
 
 The scalar core of a real TPU computes its indices in the same way, ahead of the vector units. Read next:
 lower.py.
@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from minicc.kernel.ir import Axis, Index, Kernel
+from minicc.kernel.ir import Kernel
 from minicc.tpu.assembly import Scalar, Writer
 from minicc.tpu.isa import Reg
+from minicc.tpu.layout import Home
 
 
 @dataclass
@@ -50,84 +51,55 @@ class Counter:
         return again
 
 
-@dataclass
 class Slots:
-    """The buffers of an operand, used in turn. rows: of VMEM, per buffer.
+    """The buffers of an operand, used in turn. home: the first of them. rows: of VMEM, per buffer.
 
-    start, wait: the one whose copy is started (waited for) next. body: the one the body works on.
-    flying: copies out that have not been waited for.
+    start, wait: the one whose copy is started (waited for) next. body: the one the body works on. flying:
+    copies out that have not been waited for.
     """
 
-    rows: int
-    depth: int
-    start: Counter
-    wait: Counter
-    body: Counter
-    flying: Counter
-
-    @staticmethod
-    def of(write: Writer, rows: int, depth: int) -> Slots:
-        """Before anything has been copied."""
-        start, wait, body = (Counter(write, 0, around=depth) for _ in range(3))
-        return Slots(rows, depth, start, wait, body, Counter(write))
-
-    def keep(self) -> None:
-        """From here on they turn at run time."""
-        for counter in (self.start, self.wait, self.body, self.flying):
-            counter.keep()
+    def __init__(self, write: Writer, home: Home, rows: int, depth: int) -> None:
+        self.home, self.rows = home, rows
+        self.start, self.wait, self.body = (Counter(write, 0, around=depth) for _ in range(3))
+        self.flying = Counter(write)
+        self.counters = (self.start, self.wait, self.body, self.flying)
 
 
-@dataclass
 class Point:
-    """A step of the grid: axis -> number of its block. left: the steps from here on, this one included."""
+    """A step of the grid. numbers: axis -> which of its blocks. left: the steps from here on, this one
+    included."""
 
-    write: Writer
-    kernel: Kernel
-    numbers: dict[str, Counter]
-    left: Counter
-
-    @staticmethod
-    def at(write: Writer, kernel: Kernel, step: int) -> Point:
-        """A step whose number is known."""
-        numbers, rest = {}, step
+    def __init__(self, write: Writer, kernel: Kernel, step: int) -> None:
+        self.write, self.kernel = write, kernel
+        self.left = Counter(write, kernel.steps - step)
+        self.numbers: dict[str, Counter] = {}
         for axis in reversed(kernel.axes):
-            rest, number = divmod(rest, axis.steps)
-            numbers[axis.name] = Counter(write, number, around=axis.steps)
-        return Point(write, kernel, numbers, Counter(write, kernel.steps - step))
-
-    def keep(self) -> None:
-        """From here on it moves at run time."""
-        for counter in (*self.numbers.values(), self.left):
-            counter.keep()
+            step, number = divmod(step, axis.steps)
+            self.numbers[axis.name] = Counter(write, number, around=axis.steps)
+        self.counters = (*self.numbers.values(), self.left)
 
     def move_on(self) -> None:
         """The next step: the innermost axis advances, and what starts again carries into the one outside."""
         self.left.add(-1)
         carry: Scalar = 1
-        for axis in reversed(self.kernel.axes):
-            if axis.steps > 1:
-                carry = self.numbers[axis.name].add(carry)
+        for counter in self.numbers.values():  # innermost first
+            if counter.around > 1:
+                carry = counter.add(carry)
 
-    def start(self, axis: Axis) -> Scalar:
-        """The first element of the axis's block."""
-        return self.write.mul(self.numbers[axis.name].value, axis.block)
+    def starts(self) -> dict[str, Scalar]:
+        """Axis -> the first element of its block."""
+        return {axis.name: self.write.mul(self.numbers[axis.name].value, axis.block)
+                for axis in self.kernel.axes}
 
-    def extent(self, axis: Axis) -> Scalar:
-        """How many elements the axis's block has."""
-        if not axis.ragged:
-            return axis.block
-        return self.write.min(self.write.sub(axis.size, self.start(axis)), axis.block)
-
-    def index(self, index: Index) -> Scalar:
-        """Where an index points at the first element of the block."""
-        place: Scalar = index.offset
-        for name, stride in index.terms:
-            place = self.write.add(self.write.mul(self.start(self.kernel.axis(name)), stride), place)
-        return place
+    def extents(self) -> dict[str, Scalar]:
+        """Axis -> how many elements its block has."""
+        write, starts = self.write, self.starts()
+        return {axis.name: write.min(write.sub(axis.size, starts[axis.name]), axis.block)
+                if axis.ragged else axis.block for axis in self.kernel.axes}
 
     def away(self, first: Iterable[str], last: Iterable[str]) -> Scalar:
         """0 if the axes named stand at their first and last steps; anything else otherwise."""
-        edges = [(name, 0) for name in first] + [(name, self.kernel.axis(name).steps - 1) for name in last]
+        edges = [(name, 0) for name in first] + [(name, self.numbers[name].around - 1) for name in last]
         distance: Scalar = 0
         for name, edge in edges:
             distance = self.write.either(distance, self.write.sub(self.numbers[name].value, edge))

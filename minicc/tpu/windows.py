@@ -10,8 +10,8 @@ be; elsewhere that cannot happen, and no code is spent on it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from minicc.kernel.ir import Operand
 from minicc.tpu.assembly import Scalar, Writer
@@ -19,44 +19,37 @@ from minicc.tpu.layout import Layout
 from minicc.tpu.machine import LANES
 from minicc.tpu.steps import Point
 
-
-@dataclass(frozen=True)
-class Window:
-    """element: the first one in HBM. rows: what to add up for its row in the block, lane: its lane there."""
-
-    element: Scalar
-    shape: tuple[Scalar, ...]
-    strides: tuple[int, ...]
-    rows: tuple[Scalar, ...] = ()
-    lane: Scalar = 0
+Window = tuple[Scalar, tuple[Scalar, ...], dict[str, Any]]
 
 
 def window(write: Writer, layout: Layout, operand: Operand, point: Point) -> Window:
-    """The part of an operand's block that lies in its array, at a step of the grid."""
-    kernel, sizes = layout.kernel, operand.type.shape
+    """The part of an operand's block that lies in its array, at a step of the grid.
+
+    Returns: the first element in HBM; what to add up for its row in the block; the attributes of the DMA.
+    """
+    sizes, frame, dims = operand.type.shape, layout.operands[operand.name], layout.dims(operand)
     strides = [prod(sizes[dim + 1:]) for dim in range(len(sizes))]
-    frame, dims = layout.operands[operand.name], layout.dims(operand)
-    starts = [point.index(index) for index in operand.index]
-    element: Scalar = 0
-    for start, stride in zip(starts, strides, strict=True):
-        element = write.add(element, write.mul(start, stride))
-    shape: list[Scalar] = [point.extent(kernel.axis(name)) for name, *_ in dims]
+    begins, extents = point.starts(), point.extents()
+    starts = [write.total(((begins[name], stride) for name, stride in index.terms), index.offset)
+              for index in operand.index]
+    element = write.total(zip(starts, strides, strict=True))
+    shape = [extents[name] for name, *_ in dims]
     steps = [strides[dim] * stride for _, dim, stride in dims]
     skipped: list[Scalar] = [0] * len(dims)
+    inside: Scalar = 1  # 0 if a dimension of which the block has one element stands outside
     if operand.fill is not None:
         for number, (_, dim, stride) in enumerate(dims):
             skipped[number], shape[number] = _inside(write, starts[dim], sizes[dim], stride, shape[number])
-            element = write.add(element, write.mul(skipped[number], steps[number]))
-        inside = _stands_inside(write, operand, [dim for _, dim, _ in dims], starts)
+        for dim in set(range(len(sizes))) - {dim for _, dim, _ in dims}:
+            inside = write.mul(inside, _inside(write, starts[dim], sizes[dim], 1, 1)[1])
+        element = write.max(write.total(zip(skipped, steps, strict=True), element), 0)
     if not dims or (frame.rows and not frame.cols):  # a column, or a single element: one lane
         shape, steps, skipped = [*shape, 1], [*steps, 1], [*skipped, 0]
-    if operand.fill is not None:
-        shape[-1] = write.mul(shape[-1], inside)
-        element = write.max(element, 0)  # of a block all outside, which copies nothing
-    panel = write.div(skipped[-1], LANES)
+    shape[-1] = write.mul(shape[-1], inside)
+    pitch, panel = layout.pitch(frame), write.div(skipped[-1], LANES)
     lane = write.sub(skipped[-1], write.mul(panel, LANES))
-    rows = (*skipped[:-1], write.mul(panel, layout.pitch(frame)))
-    return Window(element, tuple(shape), tuple(steps), rows, lane)
+    attrs = {"shape": tuple(shape), "strides": tuple(steps), "panel": pitch, "lane": lane}
+    return element, (*skipped[:-1], write.mul(panel, pitch)), attrs
 
 
 def _inside(write: Writer, start: Scalar, size: int, stride: int, extent: Scalar) -> tuple[Scalar, Scalar]:
@@ -64,13 +57,3 @@ def _inside(write: Writer, start: Scalar, size: int, stride: int, extent: Scalar
     before, until = (write.div(write.max(write.sub(edge + stride - 1, start), 0), stride)
                      for edge in (0, size))
     return before, write.max(write.sub(write.min(extent, until), before), 0)
-
-
-def _stands_inside(write: Writer, operand: Operand, walked: list[int], starts: list[Scalar]) -> Scalar:
-    """1 if the dimensions of which the block has one element stand inside the array there, else 0."""
-    inside: Scalar = 1
-    for dim, start in enumerate(starts):
-        if dim not in walked:
-            size = operand.type.shape[dim]
-            inside = write.mul(inside, write.mul(write.less(-1, start), write.less(start, size)))
-    return inside
