@@ -168,9 +168,11 @@ class _Parser:
         operands = tuple(self.listed("()", self.operand))
         words: dict[str, Any] = {}
         while self.peek().kind == "name":
-            attr = self.take("name").text
+            attr = self.take("name")
+            if attr.text in words:
+                self.fail(f"{attr.text} is given twice", "each attribute once", attr)
             self.take("=")
-            words[attr] = self.attribute(op)
+            words[attr.text] = self.attribute(op)
         colon = self.take(":", "an attribute such as axes=[0], or ':' and the type")
         declared = self.type()
         given = {attr: self.array(value, declared, colon) if op == "constant" else
