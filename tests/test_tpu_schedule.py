@@ -7,7 +7,7 @@ import pytest
 from kernels import assembled, axes, kernel, load, module, op, operand
 
 from minicc.graph.ir import F32
-from minicc.tpu.dependence import dependences
+from minicc.tpu.dependence import Dependences
 from minicc.tpu.emulator import run
 from minicc.tpu.isa import Instr, Program
 from minicc.tpu.liveness import basic_blocks, following, live
@@ -41,7 +41,7 @@ def packed(*ops: str) -> list[list[str]]:
 
 def edges(*ops: str) -> dict[tuple[int, int], int]:
     """(instruction, later one) -> cycles between them."""
-    found = dependences(instructions(*ops), V5E, {})
+    found = Dependences(instructions(*ops), V5E, {})
     return {(a, b): cycles for a, after in enumerate(found.edges) for b, cycles in after.items()}
 
 

@@ -38,7 +38,9 @@ ACROSS = {"sum": "vadd", "max": "vmax", "min": "vmin"}  # what the cross-lane un
 def reduce_block(body: Body, block: Block, frame: Frame) -> Home:
     """Reduce a value over one or both of its axes, into a temporary."""
     arg, write = block.args[0], body.write
-    inner = _reduction_frame(body, block, frame)
+    inner = body.layout.of(arg)
+    if inner.only(block.axes) not in (Frame(), frame):  # what is kept stays where it is wanted
+        inner = inner.swapped
     over, kept = inner.only(block.attrs["axes"]), inner.only(block.axes)
     body.prepare(arg, inner)
     home = body.temp(block, frame)
@@ -68,16 +70,6 @@ def reduce_block(body: Body, block: Block, frame: Frame) -> Home:
 
     body.nest(kept, reduce_some, REDUCE_BATCH)
     return home
-
-
-def _reduction_frame(body: Body, block: Block, frame: Frame) -> Frame:
-    """Which way round the operand is reduced: what is kept stays where it is wanted."""
-    arg = block.args[0]
-    natural = body.layout.of(arg)
-    kept = [name for name in body.layout.big(arg.axes) if name not in block.attrs["axes"]]
-    if not kept or natural.only(kept) == frame.only(kept):
-        return natural
-    return natural.swapped
 
 
 def _across(write: Writer, block: Block, over: Frame, total: Reg,

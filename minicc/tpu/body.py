@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import repeat
 
-from minicc.graph.ir import BOOL, I32
+from minicc.graph.ir import I32
 from minicc.kernel.ir import Block, Index, Statement
 from minicc.tpu.across import reduce_block, transpose_block
 from minicc.tpu.assembly import ORIGIN, At, Scalar, Writer
@@ -34,7 +34,7 @@ from minicc.tpu.isa import Operand, Reg
 from minicc.tpu.layout import Frame, Home, Layout
 from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.matmul import matmul
-from minicc.tpu.recipes import EXPENSIVE, RECIPES, as_mask, as_words
+from minicc.tpu.recipes import EXPENSIVE, RECIPES, as_words
 
 Place = tuple[At, At]  # a row, in elements, and a panel
 BATCH = 16  # registers of a result that are worked on together, to hide latency
@@ -72,13 +72,9 @@ class Body:
         self.prepare(value, home.frame)
         self.store_all(value, home)
 
-    def frame_of(self, block: Block, frame: Frame) -> Frame:
-        """The part of a frame that a value varies over."""
-        return frame.only(self.layout.big(block.axes))
-
     def prepare(self, block: Block, frame: Frame) -> None:
         """Make what is needed before the value can be computed place by place in this frame."""
-        outer, frame = frame, self.frame_of(block, frame)
+        outer, frame = frame, frame.only(block.axes)
         if (block, outer) in self.prepared or (block, frame) in self.made:
             return
         self.prepared.add((block, outer))
@@ -98,7 +94,7 @@ class Body:
 
     def keep(self, block: Block, frame: Frame) -> None:
         """Compute a value once and keep it, rather than again in every loop that needs it."""
-        frame = self.frame_of(block, frame)
+        frame = frame.only(block.axes)
         if (block, frame) not in self.made:
             home = self.temp(block, frame)
             self.store_all(block, home)
@@ -169,9 +165,9 @@ class Nest:
     known: dict[tuple, Operand] = field(default_factory=dict)
 
     def value(self, block: Block, row: At, panel: At) -> Operand:
-        """A value at a place: a vector register, a mask register if it is a bool, or a number if it is
-        constant."""
-        frame = self.body.frame_of(block, self.frame)
+        """A value at a place: a vector register, or a number if it is constant; a bool that was computed here
+        is a mask register."""
+        frame = self.frame.only(block.axes)
         key = (block, row if frame.rows else ORIGIN, panel if frame.cols else ORIGIN)
         if key not in self.known:
             self.known[key] = self._compute(block, frame, row, panel)
@@ -184,12 +180,10 @@ class Nest:
 
     def _compute(self, block: Block, frame: Frame, row: At, panel: At) -> Operand:
         body, write = self.body, self.body.write
-        home = body.made.get((block, frame))
-        if home is None and block.op == "load":
-            home = body.refs[block.attrs["ref"]]
+        home = body.refs[block.attrs["ref"]] if block.op == "load" else None
+        home = body.made.get((block, frame), home)
         if home is not None:
-            loaded = self.load(home, row, panel, block)
-            return as_mask(write, loaded) if block.dtype == BOOL else loaded
+            return self.load(home, row, panel, block)
         args = tuple(map(self.value, block.args, repeat(row), repeat(panel)))  # not a loop: bodies are deep
         write.locs = block.locs or write.locs
         match block.op:

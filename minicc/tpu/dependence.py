@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from minicc.tpu.isa import Address, Instr, Reg
 from minicc.tpu.machine import LANES, SUBLANES, TPUSpec
@@ -27,27 +26,17 @@ Queues = dict[Unit, int]  # results in each queue, between blocks: a loop may po
 Access = tuple[int, tuple, range]  # instruction, base register and its version, rows
 
 
-@dataclass
 class Dependences:
-    """edges: instruction -> (later instruction, cycles). earliest: instruction -> cycle of the block.
+    """The edges among the instructions of a block; `queues` is brought up to date for the next one.
 
-    pops: push -> pop, of the EUP, whose order is for the scheduler to choose, as long as both agree.
+    edges: instruction -> {later instruction: cycles}. earliest: instruction -> cycle of the block. pops: push
+    -> pop, of the EUP, whose order is for the scheduler to choose, as long as both agree.
     """
 
-    edges: list[dict[int, int]]
-    earliest: list[int]
-    pops: dict[int, int] = field(default_factory=dict)
-
-    def add(self, before: int | None, after: int, cycles: int) -> None:
-        """`after` issues at least so many cycles later than `before`."""
-        if before is not None and before != after:
-            self.edges[before][after] = max(cycles, self.edges[before].get(after, 0))
-
-
-class _Builder:
     def __init__(self, ops: Sequence[Instr], machine: TPUSpec, queues: Queues) -> None:
         self.ops, self.machine, self.queues = ops, machine, queues
-        self.found = Dependences([{} for _ in ops], [0] * len(ops))
+        self.edges: list[dict[int, int]] = [{} for _ in ops]
+        self.earliest, self.pops = [0] * len(ops), dict[int, int]()
         self.written: dict[Reg, int] = {}
         self.read: dict[Reg, list[int]] = defaultdict(list)
         self.accesses: dict[tuple[str, bool], list[Access]] = defaultdict(list)  # since the last copy or wait
@@ -59,9 +48,7 @@ class _Builder:
         self.popped: dict[Unit, list[int]] = defaultdict(list)
         ports = [op.info.port for op in ops if op.info.queue == "eup"]
         self.reorders = not queues.get(("eup", 0)) and 2 * ports.count("pop") == len(ports)
-
-    def build(self) -> Dependences:
-        for number, op in enumerate(self.ops):
+        for number, op in enumerate(ops):
             self.registers(number, op)
             if op.info.memory in ("read", "write"):
                 self.access(number, op)
@@ -69,23 +56,27 @@ class _Builder:
                 self.queue(number, op)
             if op.info.slot == "misc":
                 self.control(number, op)
-        self.queues |= {unit: len(held) for unit, held in self.held.items()}
-        return self.found
+        queues |= {unit: len(held) for unit, held in self.held.items()}
+
+    def add(self, before: int | None, after: int, cycles: int) -> None:
+        """`after` issues at least so many cycles later than `before`."""
+        if before is not None and before != after:
+            self.edges[before][after] = max(cycles, self.edges[before].get(after, 0))
 
     def registers(self, number: int, op: Instr) -> None:
         """A read waits for the write; a write for the reads and the write before it."""
         for reg in op.reads():
             if reg in self.written:
                 before = self.written[reg]
-                self.found.add(before, number, self.ops[before].latency(self.machine))
+                self.add(before, number, self.ops[before].latency(self.machine))
             self.read[reg].append(number)
         for reg in op.writes():
             for reader in self.read.pop(reg, ()):
-                self.found.add(reader, number, 0)
+                self.add(reader, number, 0)
             if reg in self.written:
                 before = self.written[reg]
                 gap = self.ops[before].latency(self.machine) - op.latency(self.machine)
-                self.found.add(before, number, max(1, gap + 1))
+                self.add(before, number, max(1, gap + 1))
             self.written[reg] = number
 
     def access(self, number: int, op: Instr) -> None:
@@ -99,22 +90,22 @@ class _Builder:
         for wrote in (True, False) if writes else (True,):
             for before, other_base, other in self.accesses[address.buffer, wrote]:
                 if base != other_base or (touched.start < other.stop and other.start < touched.stop):
-                    self.found.add(before, number, self.machine.store_latency if wrote else 0)
+                    self.add(before, number, self.machine.store_latency if wrote else 0)
         self.accesses[address.buffer, writes].append((number, base, touched))
-        self.found.add(self.last.get(("fence",)), number, 1)
+        self.add(self.last.get(("fence",)), number, 1)
 
     def control(self, number: int, op: Instr) -> None:
         """Copies, waits and branches keep their order; a branch ends the block."""
-        self.found.add(self.last.get(("misc",)), number, 1)
+        self.add(self.last.get(("misc",)), number, 1)
         self.last["misc",] = number
         if op.info.memory:
             for before in [before for accesses in self.accesses.values() for before, *_ in accesses]:
-                self.found.add(before, number, 1)
+                self.add(before, number, 1)
             self.last["fence",] = number
             self.accesses.clear()
         else:
             for before in range(number):
-                self.found.add(before, number, 0)
+                self.add(before, number, 0)
 
     def queue(self, number: int, op: Instr) -> None:
         """Pushes to a unit stay in order, pops too; a pop waits for its result, a push for room. Those of the
@@ -128,12 +119,12 @@ class _Builder:
         elif port == "pop":
             self.pop(number, unit)
         elif (unit, "swap") in self.last:
-            self.found.add(self.last[unit, "swap"], number, 1)
+            self.add(self.last[unit, "swap"], number, 1)
 
     def follow(self, kind: tuple, number: int) -> None:
         """Come after the last of a kind, when that lets go of its unit's port."""
         if kind in self.last:
-            self.found.add(self.last[kind], number, self.busy(self.ops[self.last[kind]]))
+            self.add(self.last[kind], number, self.busy(self.ops[self.last[kind]]))
 
     def push(self, number: int, op: Instr, unit: Unit) -> None:
         if op.attr("swap"):
@@ -144,19 +135,21 @@ class _Builder:
         held.extend([number] * results)
         room = len(held) + len(popped) - self.machine.mxu_fifo_vregs
         if unit[0] == "mxu" and 0 < room <= len(popped):
-            self.found.add(popped[room - 1], number, 1)
+            self.add(popped[room - 1], number, 1)
 
     def pop(self, number: int, unit: Unit) -> None:
         held, popped = self.held[unit], self.popped[unit]
         before = held.popleft() if held else None
         if before is not None:
-            self.found.add(before, number, self.answer(self.ops[before]))
+            push = self.ops[before]
+            busy = self.busy(push) if unit[0] == "mxu" else 0
+            self.add(before, number, push.latency(self.machine) + busy)
         elif unit[0] == "mxu":  # pushed before this block, one of the last; as if without a gap
             busy = SUBLANES * self.machine.f32_passes
             ago = (self.queues.get(unit, 0) - len(popped)) * busy
-            self.found.earliest[number] = max(0, self.machine.mxu_fill_cycles + busy - ago)
+            self.earliest[number] = max(0, self.machine.mxu_fill_cycles + busy - ago)
         if unit[0] == "eup" and self.reorders and before is not None:
-            self.found.pops[before] = number
+            self.pops[before] = number
         popped.append(number)
 
     def busy(self, op: Instr) -> int:
@@ -168,12 +161,3 @@ class _Builder:
         rows = op.attr("rows", SUBLANES)
         assert isinstance(rows, int)
         return rows * (1 if "bf16" in op.op else self.machine.f32_passes)
-
-    def answer(self, op: Instr) -> int:
-        """Cycles from a push until its result can be popped."""
-        return op.latency(self.machine) + (self.busy(op) if op.info.queue == "mxu" else 0)
-
-
-def dependences(ops: Sequence[Instr], machine: TPUSpec, queues: Queues) -> Dependences:
-    """The edges among the instructions of a block; `queues` is brought up to date for the next one."""
-    return _Builder(ops, machine, queues).build()

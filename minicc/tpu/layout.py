@@ -112,13 +112,15 @@ class Layout:
         self.sizes = {axis.name: axis.block for axis in kernel.axes}
         values = [block.axes for block in kernel.blocks()] + [op.axes for op in kernel.operands]
         self.dense = max((len(self.big(axes)) for axes in values), default=0) < 2
+        walked = {op.name: [name for name, *_ in self.dims(op)] for op in (*kernel.outputs, *kernel.inputs)}
         self.sides: dict[str, str] = {}
-        for operand in (*kernel.outputs, *kernel.inputs):
-            dims = self.dims(operand)
-            if len(dims) == 2:
-                self.sides.setdefault(dims[0][0], "rows")
-                self.sides.setdefault(dims[1][0], "cols")
-        self.operands = {op.name: self._operand_frame(op) for op in kernel.operands}
+        for rows, cols in (names for names in walked.values() if len(names) == 2):
+            self.sides.setdefault(rows, "rows")
+            self.sides.setdefault(cols, "cols")
+        self.operands: dict[str, Frame] = {}
+        for op in kernel.operands:
+            names = walked[op.name]
+            self.operands[op.name] = Frame(names[0], names[1]) if len(names) == 2 else self.natural(names)
 
     def big(self, axes: Iterable[str]) -> list[str]:
         """Those of the axes that have more than one element to a block, each once."""
@@ -131,31 +133,26 @@ class Layout:
         """
         found = [(name, dim, stride) for dim, index in enumerate(operand.index)
                  for name, stride in index.terms if self.sizes[name] > 1]
-        if len(found) > 2 or len({name for name, *_ in found}) < len(found):
-            raise self._not_a_matrix(f"a block of {operand.name}", [name for name, *_ in found])
+        self._check_matrix(f"a block of {operand.name}", [name for name, *_ in found])
         return found
 
-    def _not_a_matrix(self, what: str, names: list[str]) -> CompileError:
-        got = " x ".join(f"{name}={self.sizes[name]}" for name in names)
-        need = "at most two axes with blocks of more than one element, each once"
-        return CompileError("tpu lower", f"{what} has no rows and columns", got=got, need=need,
-                            at=self.kernel.locs(), hint="other blocks from the tile slot")
-
-    def _operand_frame(self, operand: Operand) -> Frame:
-        dims = self.dims(operand)
-        return Frame(dims[0][0], dims[1][0]) if len(dims) == 2 else self.natural([name for name, *_ in dims])
+    def _check_matrix(self, what: str, names: list[str]) -> None:
+        """Raises: CompileError if something varies over more axes than a matrix has, or twice over one."""
+        if len(names) > 2 or len(set(names)) < len(names):
+            got = " x ".join(f"{name}={self.sizes[name]}" for name in names)
+            need = "at most two axes with blocks of more than one element, each once"
+            raise CompileError("tpu lower", f"{what} has no rows and columns", got=got, need=need,
+                               at=self.kernel.locs(), hint="other blocks from the tile slot")
 
     def natural(self, axes: Iterable[str]) -> Frame:
         """The frame of a value over these axes, if nothing else decides."""
-        big = self.big(axes)
-        if len(big) > 2:
-            raise self._not_a_matrix("a value", big)
+        big = sorted(self.big(axes), key=lambda name: self.sides.get(name) == "cols")
+        self._check_matrix("a value", big)
         if len(big) == 2:
-            second_is_rows = self.sides.get(big[0]) == "cols" and self.sides.get(big[1]) != "cols"
-            return Frame(big[1], big[0]) if second_is_rows else Frame(big[0], big[1])
+            return Frame(big[0], big[1])
         if big and self.sides.get(big[0]) == "rows":
             return Frame(rows=big[0])
-        return Frame(cols=big[0] if big else None, dense=self.dense and bool(big))
+        return Frame(None, big[0], self.dense) if big else Frame()
 
     def of(self, block: Block) -> Frame:
         """The way round in which most of a value's work is done: that of the first matrix it loads."""
@@ -170,10 +167,7 @@ class Layout:
         """Rows of a panel."""
         return round_up(self.sizes[frame.rows], SUBLANES) if frame.rows else 1
 
-    def panels(self, frame: Frame) -> int:
-        """Panels of a block."""
-        return -(-self.sizes[frame.cols] // LANES) if frame.cols else 1
-
     def vmem_rows(self, frame: Frame) -> int:
         """Rows of VMEM that a block takes; a multiple of 8, so that a whole register fits at its end."""
-        return round_up(self.panels(frame) * self.pitch(frame), SUBLANES)
+        panels = -(-self.sizes[frame.cols] // LANES) if frame.cols else 1
+        return round_up(panels * self.pitch(frame), SUBLANES)

@@ -87,10 +87,9 @@ class _KernelCode:
         write.locs = self.locs
         write.label(f"{KERNEL_LABEL}{self.kernel.name}")
         for command in pipelined.prologue:
-            if command.ahead < steps:
-                self.command(command, Point(write, self.kernel, command.ahead))
-        aheads = {0} | {command.ahead for command in pipelined.steady if 0 < command.ahead < steps}
-        points = {ahead: Point(write, self.kernel, ahead) for ahead in sorted(aheads)}
+            self.command(command, Point(write, self.kernel, command.ahead))
+        aheads = sorted({0} | {max(command.ahead, 0) for command in pipelined.steady})
+        points = {ahead: Point(write, self.kernel, ahead) for ahead in aheads}
         head = write.fresh(f"{self.kernel.name}.step")
         if steps > 1:
             kept: list[Point | Slots] = [*points.values(), *self.slots.values()]
@@ -98,8 +97,7 @@ class _KernelCode:
                 counter.keep()
             write.label(head)
         for command in pipelined.steady:
-            if max(command.ahead, 0) in points:
-                self.command(command, points[max(command.ahead, 0)])
+            self.command(command, points[max(command.ahead, 0)])
         write.locs = self.locs
         if steps > 1:
             for point in points.values():

@@ -17,8 +17,8 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from minicc.errors import CompileError, merge_locs
 from minicc.tpu.isa import Address, Bundle, Instr, Program, Reg
@@ -30,8 +30,7 @@ from minicc.trace import Step
 SHOWN_REGISTERS = 12
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A register's life. start, end: twice the bundle's number, plus one for a write."""
 
     reg: Reg
@@ -96,21 +95,17 @@ def _scan(ordered: list[Interval], kind: str, count: int, program: Program) -> d
 
 def _out_of_registers(living: list[Interval], kind: str, count: int, program: Program) -> CompileError:
     """The error, with a table: who was written where, and is read until when."""
-    longest = sorted(living, key=lambda i: i.start - i.end)[:SHOWN_REGISTERS]
-    writers = [_writer(program, interval) for interval in longest]
-    rows = [f"\n    {i.reg!s:8}{i.start // 2:#7x} to {i.end // 2:#7x}   {op or '-'}"
-            for i, op in zip(longest, writers, strict=True)]
-    rows += [f"\n    and {len(living) - SHOWN_REGISTERS} more"] if len(living) > SHOWN_REGISTERS else []
     what = {"s": "scalar", "v": "vector", "m": "mask"}[kind]
-    return CompileError(
-        "tpu registers", f"out of {what} registers; the longest lives, in bundles:{''.join(rows)}\n ",
-        got=f"{len(living)} live at bundle {max(i.start for i in living) // 2:#x}", need=f"at most {count}",
-        at=merge_locs(*(op.locs for op in writers if op)), hint="a smaller kernel, or smaller tiles")
-
-
-def _writer(program: Program, interval: Interval) -> Instr | None:
-    ops = program.bundles[interval.start // 2].ops
-    return next((op for op in ops if op.dst == interval.reg), None)
+    text = f"out of {what} registers; the longest lives, in bundles:"
+    writers = {op.dst: op for bundle in reversed(program.bundles) for op in bundle.ops}  # the first of each
+    longest = sorted(living, key=lambda i: i.start - i.end)[:SHOWN_REGISTERS]
+    for reg, start, end in longest:
+        text += f"\n    {reg!s:8}{start // 2:#7x} to {end // 2:#7x}   {writers.get(reg, '-')}"
+    text += f"\n    and {len(living) - SHOWN_REGISTERS} more" if len(living) > SHOWN_REGISTERS else ""
+    got = f"{len(living)} live at bundle {max(i.start for i in living) // 2:#x}"
+    locs = merge_locs(*(writers[i.reg].locs for i in longest if i.reg in writers))
+    return CompileError("tpu registers", text + "\n ", got=got, need=f"at most {count}", at=locs,
+                        hint="a smaller kernel, or smaller tiles")
 
 
 def _renamed(op: Instr, names: dict[Reg, Reg]) -> Instr:

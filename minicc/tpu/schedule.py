@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Sequence
 from dataclasses import replace
 
-from minicc.tpu.dependence import Dependences, Queues, dependences
+from minicc.tpu.dependence import Dependences, Queues
 from minicc.tpu.isa import Bundle, Instr, Program, Reg
 from minicc.tpu.liveness import live
 from minicc.tpu.machine import TPUSpec
@@ -42,7 +41,7 @@ def schedule(program: Program, spec: TPUSpec, log: list[Step] | None = None) -> 
     for block, head, end in live(program):
         moved[block.start] = len(bundles)
         ops = [op for pc in block for op in program.bundles[pc].ops]
-        bundles += _Packer(ops, dependences(ops, spec, queues), spec, head, end).pack()
+        bundles += _Packer(Dependences(ops, spec, queues), head, end).pack()
     moved[len(program.bundles)] = len(bundles)
     if log is not None:
         count = sum(len(bundle.ops) for bundle in bundles)
@@ -55,9 +54,8 @@ def schedule(program: Program, spec: TPUSpec, log: list[Step] | None = None) -> 
 class _Packer:
     """One block being scheduled."""
 
-    def __init__(
-        self, ops: Sequence[Instr], found: Dependences, spec: TPUSpec, head: set[Reg], end: set[Reg]
-    ) -> None:
+    def __init__(self, found: Dependences, head: set[Reg], end: set[Reg]) -> None:
+        ops, spec = found.ops, found.machine
         self.ops, self.found, self.spec, self.end = ops, found, spec, end
         self.cycle = self.oldest = 0  # the first instruction, in the order of the code, that has not issued
         self.done = [False] * len(ops)
