@@ -99,7 +99,7 @@ def test_a_node_is_described_in_a_few_words():
     ("graph f(x: f33[2]) { return x }", "line 1, column 12", "try: f32"),
     ("graph f(x: f32[-2]) { return x }", "line 1, column 12", "a size is not a count"),
     ("graph f(x: f32[2], x: f32[2]) { return x }", "line 1, column 20", "this name is taken"),
-    ("graph f(x: f32[2]) { %0 = reduce(x) kind=sum kind=max axes=[0] : f32[] return %0 }", "line 1, column 47",
+    ("graph f(x: f32[2]) { %0 = reduce(x) kind=sum kind=max : f32[] return %0 }", "line 1, column 46",
      "kind is given twice"),
     ("graph f(graph: f32[2]) { return graph }", "line 1, column 9", "another name"),
     ("graph f(x: f32[2]) {\n  return y\n}", "line 2, column 10", "not defined above"),
