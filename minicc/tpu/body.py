@@ -21,6 +21,7 @@ matmul.py.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -63,14 +64,14 @@ class Body:
         """Compute a value into its target."""
         self.made.clear()
         self.prepared.clear()
-        self.shared = _shared(statement.value)
         home, value = self.refs[statement.target], statement.value
-        dot = _accumulated_dot(statement)
-        if dot is not None:
-            matmul(self, dot, home, accumulate=True)
-            return
-        self.prepare(value, home.frame)
-        self.store_all(value, home)
+        self.shared = _shared(value)
+        parts = sorted(value.args, key=lambda arg: arg.op == "dot") if value.op == "add" else []
+        if parts and parts[1].op == "dot" and parts[0].attrs.get("ref") == statement.target:
+            matmul(self, parts[1], home, accumulate=True)  # acc = add(acc, dot(...)): in place
+        else:
+            self.prepare(value, home.frame)
+            self.store_all(value, home)
 
     def prepare(self, block: Block, frame: Frame) -> None:
         """Make what is needed before the value can be computed place by place in this frame."""
@@ -249,25 +250,16 @@ class Nest:
         return reduce(partial(RECIPES["add"], write, I32), parts)
 
 
-def _accumulated_dot(statement: Statement) -> Block | None:
-    """The dot of `acc = add(acc, dot(...))`, which can add its partial sums to acc in place."""
-    if statement.value.op != "add":
-        return None
-    load, dot = sorted(statement.value.args, key=lambda arg: arg.op == "dot")
-    return dot if dot.op == "dot" and load.attrs.get("ref") == statement.target else None
-
-
 def _shared(root: Block) -> set[Block]:
     """The costly values that more than one loop needs: those on the way to two reductions, or to one and
     the end."""
-    loops: dict[Block, set[Block]] = {}
+    loops: dict[Block, set[Block]] = defaultdict(set)
 
     def visit(block: Block, loop: Block) -> None:
-        if loop in loops.setdefault(block, set()):
-            return
-        loops[block].add(loop)
-        for arg in block.args:
-            visit(arg, block if block.op in ("reduce", "dot") else loop)
+        if loop not in loops[block]:
+            loops[block].add(loop)
+            for arg in block.args:
+                visit(arg, block if block.op in ("reduce", "dot") else loop)
 
     visit(root, root)
     return {block for block, needed in loops.items() if len(needed) > 1 and block.op in EXPENSIVE}

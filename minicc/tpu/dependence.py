@@ -37,7 +37,7 @@ class Dependences:
         self.ops, self.machine, self.queues = ops, machine, queues
         self.edges: list[dict[int, int]] = [{} for _ in ops]
         self.earliest, self.pops = [0] * len(ops), dict[int, int]()
-        self.written: dict[Reg, int] = {}
+        self.written: dict[Reg, tuple[int | None, int]] = {}  # by whom, and its latency
         self.read: dict[Reg, list[int]] = defaultdict(list)
         self.accesses: dict[tuple[str, bool], list[Access]] = defaultdict(list)  # since the last copy or wait
         self.last: dict[tuple, int] = {}  # what came last, of each kind of which there is an order
@@ -66,18 +66,16 @@ class Dependences:
     def registers(self, number: int, op: Instr) -> None:
         """A read waits for the write; a write for the reads and the write before it."""
         for reg in op.reads():
-            if reg in self.written:
-                before = self.written[reg]
-                self.add(before, number, self.ops[before].latency(self.machine))
+            before, latency = self.written.get(reg, (None, 0))
+            self.add(before, number, latency)
             self.read[reg].append(number)
         for reg in op.writes():
+            before, latency = self.written.get(reg, (None, 0))
+            own = op.latency(self.machine)
+            self.add(before, number, max(1, latency - own + 1))
             for reader in self.read.pop(reg, ()):
                 self.add(reader, number, 0)
-            if reg in self.written:
-                before = self.written[reg]
-                gap = self.ops[before].latency(self.machine) - op.latency(self.machine)
-                self.add(before, number, max(1, gap + 1))
-            self.written[reg] = number
+            self.written[reg] = number, own
 
     def access(self, number: int, op: Instr) -> None:
         """A load or store waits for the stores (and loads) that may touch its rows."""

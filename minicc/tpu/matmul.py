@@ -20,7 +20,7 @@ XLA's own emitter does the same dance. Read next: schedule.py.
 from __future__ import annotations
 
 from functools import partial
-from itertools import product
+from itertools import product, zip_longest
 from typing import TYPE_CHECKING
 
 from minicc.errors import CompileError
@@ -110,13 +110,13 @@ class _Streams:
                  weights: range, swap: bool) -> None:
         """Push a chunk of rows while the results of the one before it are fetched, and some of the next
         weights."""
-        for number in range(max(len(rows), len(before[1]))):
-            if number < len(rows):
-                self.push(tile, rows[number], number, panels, swap and number < self.ways)
+        for number, (row, old) in enumerate(zip_longest(rows, before[1])):
+            if row is not None:
+                self.push(tile, row, number, panels, swap and number < self.ways)
             if number == self.ways - 1:
                 self.push_weights(tile + 1, panels, weights)
-            if number < len(before[1]) and before[0] >= 0:
-                self.pop(before[0], before[1][number], number, panels)
+            if old is not None and before[0] >= 0:
+                self.pop(before[0], old, number, panels)
 
     def push_weights(self, tile: int, panels: list[At], numbers: range) -> None:
         """Some of the 16 pushes of weights, to each MXU; turned on the way if they lie the other way

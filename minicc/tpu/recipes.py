@@ -116,15 +116,12 @@ def _select(write: Writer, dtype: DType, condition: Operand, x: Operand, y: Oper
 
 def _convert(write: Writer, source: DType, x: Operand, dtype: DType) -> Operand:
     """x as another dtype; a float becomes an int towards zero."""
-    match source.kind, dtype.kind:
-        case a, b if a == b:
-            return x
-        case "b", "f":
-            return write.op("vsel", as_mask(write, x), 1.0, 0.0)
-        case "b", _:
-            return as_words(write, x)
-        case _, "b":
-            return write.op(f"vcmp.ne.{SUFFIX[source.kind]}", x, 0.0 if source.kind == "f" else 0)
+    if source.kind == dtype.kind:
+        return x
+    if source == BOOL:
+        return write.op("vsel", as_mask(write, x), 1.0, 0.0) if dtype.kind == "f" else as_words(write, x)
+    if dtype == BOOL:
+        return _compare(write, source, x, 0.0 if source.kind == "f" else 0, "ne")
     return write.op(f"vcvt.{SUFFIX[source.kind]}.{SUFFIX[dtype.kind]}", x)
 
 
