@@ -183,6 +183,14 @@ WAIT = Exercise(
                 c for c in made.steady if (c.verb, c.operand) != (Verb.START, "x")))
         """, "copy_wait x would wait for ever", "Who waits now, and for what?"),
         Wrong("""
+            return replace(made, steady=tuple(c for c in made.steady if c.verb is not Verb.WAIT))
+        """, "steady: copy_wait w[t] at m first is gone too",
+              "How many waits are in `steady`? Whose are they?"),
+        Wrong("""
+            rest = [c for c in made.steady if (c.verb, c.operand) != (Verb.WAIT, "x")]
+            return replace(made, steady=tuple(rest), epilogue=())
+        """, "epilogue: copy_wait out[-2] is gone too", "Who else reads what you changed?"),
+        Wrong("""
             return replace(made, prologue=tuple(
                 c for c in made.prologue if (c.verb, c.operand) != (Verb.WAIT, "x")))
         """, "nothing was caught", "Is there a wait in the prologue at all? Print it."),
@@ -203,7 +211,7 @@ WAIT = Exercise(
 
 EPILOGUE = Exercise(
     "0.4", Kind.MISCOMPILE, "Fix an epilogue", answer="epilogue", run=checks.run_epilogue,
-    judge=checks.judge_epilogue, starter_symptom="copies of out were never waited for. got 1",
+    judge=checks.judge_epilogue, starter_symptom="with 2 buffers: copy_wait out[-2] is missing",
     second_right="""
         waits: list[Command] = []
         for name in (op.name for op in kernel.outputs if op.name in depths):
@@ -211,17 +219,31 @@ EPILOGUE = Exercise(
         return tuple(waits)
     """,
     wrong=(
-        Wrong("return ()", "copies of out were never waited for. got 2",
+        Wrong("return ()", "with 2 buffers: copy_wait out[-2] is missing",
               "Who knows when the last block is out?"),
         Wrong("""
             return tuple(Command(Verb.WAIT, op.name, -ago) for op in kernel.outputs
                          if op.name in depths for ago in range(1, depths[op.name] + 1))
-        """, "copies of out were never waited for. got 1",
+        """, "copy_wait out[-1] comes too early: copy_wait out[-2] began before it",
               "Copies end in the order they began. What has out[-1] waited for?"),
         Wrong("""
             return tuple(Command(Verb.WAIT, op.name, -depths[op.name])
                          for op in kernel.outputs if op.name in depths)
-        """, "copies of out were never waited for. got 1", "How many blocks can be on their way at the end?"),
+        """, "with 2 buffers: copy_wait out[-1] is missing",
+              "How many blocks can be on their way at the end?"),
+        Wrong("""
+            return tuple(Command(Verb.WAIT, op.name, ago) for op in kernel.outputs
+                         if op.name in depths for ago in (-2, -1))
+        """, "with 1 buffer: copy_wait out[-2] is one too many", "Who says that there are two buffers?"),
+        Wrong("""
+            return tuple(Command(Verb.WAIT, op.name, -ago) for op in kernel.outputs
+                         if op.name in depths for ago in range(min(2, depths[op.name]), 0, -1))
+        """, "with 3 buffers: copy_wait out[-3] is missing", "And with a third buffer?"),
+        Wrong("""
+            return tuple(Command(Verb.WAIT, op.name, -ago) for op in kernel.outputs
+                         if op.name in depths for ago in range(depths[op.name] + 1, 0, -1))
+        """, "with 2 buffers: copy_wait out[-3] is one too many",
+              "Which copy would it be that you wait for?"),
         Wrong("""
             return tuple(Command(Verb.WAIT, op.name, -ago) for op in kernel.outputs
                          for ago in range(depths[op.name], 0, -1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -30,6 +31,7 @@ from minicc.tpu.machine import V5E
 ROWS, PIXELS, HIDDEN, WIDE = 1797, 64, 128, 512
 STEPS = {"m": 512, "n": HIDDEN, "k": PIXELS}
 REFERENCE = {"m": 600, "n": 512, "k": 64, "depth": 2}
+FEW_ROWS, DEPTHS = 200, (2, 1, 3)  # of 0.4
 MOST_STEPS = 500  # that a choice may have: what is timed here has no other limit
 
 
@@ -142,48 +144,97 @@ def judge_four_blocks(data: Mapping[str, Any], seed: int) -> Verdict:
 
 # ---- 0.3
 
+def lines_of(made: PipelinedKernel) -> list[str]:
+    """The commands of a pipeline, each under its part, as they print."""
+    parts = {"prologue": made.prologue, "steady": made.steady, "epilogue": made.epilogue}
+    return [f"{part}: {' '.join(str(command).split())}" for part in parts for command in parts[part]]
+
+
 def run_forgetful(answer: Callable, case: Case) -> dict[str, Any]:
-    """What catches the learner's broken pipeline."""
+    """What catches the learner's broken pipeline, and what is in it."""
     arrays = inputs(case.seed)
     compiled = compiled_with(arrays, tile=in_blocks, pipeline=answer)
     case.show(compiled.pipelined[0])
-    return faults(compiled, arrays)
+    return faults(compiled, arrays) | {"lines": lines_of(compiled.pipelined[0])}
 
 
 def judge_forgetful(data: Mapping[str, Any], seed: int) -> Verdict:
-    """Both must have seen x being read while it was on its way."""
+    """Both must have seen x being read while it was on its way; and nothing else may be another."""
     if not data["evaluator"] or not data["emulator"]:
         return failed("nothing was caught: this pipeline still waits for x")
     if "the body reads x, which is still in flight" not in data["evaluator"]:
         return failed(f"that is another bug: {data['evaluator']}")
+    own = lines_of(compiled_with(inputs(seed), tile=in_blocks).pipelined[0])
+    own = [line for line in own if "copy_wait x" not in line]
+    for what, one, other in (("is gone too", own, data["lines"]), ("is new", data["lines"], own)):
+        if odd := [line for line in one if line not in other]:
+            return failed(f"x is not waited for, but that is not all: {odd[0]} {what}")
+    if data["lines"] != own:
+        return failed("x is not waited for, but that is not all: the other commands stand in another order")
+    if ".x is read while a DMA owns it" not in data["emulator"]:
+        return failed(f"the emulator met another bug: {data['emulator']}")
     return passed("the evaluator says  " + data["evaluator"], "the emulator says  " + data["emulator"])
 
 
 # ---- 0.4
 
+def few_blocks(kernel: Kernel, target: Target) -> Kernel:
+    """Blocks of 56 of the 200 rows: four steps, as in_blocks makes of all the digits."""
+    return kernel.tiled({axis.name: 56 if axis.name == "m" else axis.size for axis in kernel.axes})
+
+
 def run_epilogue(answer: Callable, case: Case) -> dict[str, Any]:
-    """The layer in four steps, and a network whose second kernel finds its input on the chip."""
-    def mended(kernel: Kernel, resident: tuple[str, ...]) -> PipelinedKernel:
-        made = pipeline(kernel, resident=resident)
+    """Four steps with two buffers, one and three; and a network whose second kernel finds its input on the
+    chip."""
+    def mended(kernel: Kernel, resident: tuple[str, ...], depth: int = 2) -> PipelinedKernel:
+        made = pipeline(kernel, resident=resident, depth=depth)
         return replace(made, epilogue=answer(kernel, made.depths))
 
-    arrays = inputs(case.seed)
-    compiled = compiled_with(arrays, tile=in_blocks, pipeline=mended)
-    case.show(compiled.pipelined[0])
-    caught = faults(compiled, arrays)
-    if caught["evaluator"] or caught["emulator"]:
-        return caught | {"y": None}
+    arrays = inputs(case.seed, FEW_ROWS)
+    data: dict[str, Any] = {"waits": {}, "caught": {}}
+    for depth in DEPTHS:
+        compiled = compiled_with(arrays, tile=few_blocks, pipeline=partial(mended, depth=depth))
+        case.show(compiled.pipelined[0])
+        waits = [" ".join(str(command).split()) for command in compiled.pipelined[0].epilogue]
+        caught = faults(compiled, arrays)
+        data["waits"][str(depth)] = waits
+        data["caught"][str(depth)] = caught["evaluator"] or caught["emulator"]
+        if data["caught"][str(depth)] or misplaced(waits, depth):
+            return data  # and the picture is of this one
     with mc.using(pipeline=mended):
         network = mc.compile(mlp.logits, mlp.init(), mc.Tensor(arrays[0]), device="tpu:v5e")
-    return caught | {"y": compiled.run(arrays)[0], "network": said(network.profile)}
+    return data | {"y": compiled.run(arrays)[0], "network": said(network.profile)}
 
 
 def judge_epilogue(data: Mapping[str, Any], seed: int) -> Verdict:
-    """Nothing caught, on either; and the layer is right."""
-    for who in ("evaluator", "emulator", "network"):
-        if data.get(who):
-            return failed(data[who])
-    return compare("y", data["y"], right(inputs(seed)))
+    """A wait for each copy still on its way, the oldest first, and no other; and the layer is right."""
+    for depth in DEPTHS:
+        what = misplaced(data["waits"][str(depth)], depth)
+        caught = data["caught"][str(depth)]
+        if what or caught:
+            where = f"with {depth} buffer{'s' if depth > 1 else ''}: "
+            machine = [f"the evaluator says  {caught}"] if what and caught else []
+            return failed(where + (what or caught), *machine)
+    if data.get("network"):
+        return failed(f"a network of two layers: {data['network']}")
+    return compare("y", data["y"], right(inputs(seed, FEW_ROWS)))
+
+
+def misplaced(waits: list[str], depth: int) -> str:
+    """The first thing that is wrong with the waits of an epilogue for `out`; nothing if they are right."""
+    wanted = [f"copy_wait out[{ago}]" for ago in range(-depth, 0)]
+    for line in wanted:
+        if line not in waits:
+            return f"{line} is missing; that block may still be on its way"
+    for number, line in enumerate(waits):
+        if line not in wanted:
+            return f"{line} is one too many: no copy is left that it could wait for"
+        if line in waits[:number]:
+            return f"{line} stands there twice"
+    for line, other in zip(waits, wanted, strict=True):
+        if line != other:
+            return f"{line} comes too early: {other} began before it, and copies end in the order they began"
+    return ""
 
 
 # ---- 0.5
