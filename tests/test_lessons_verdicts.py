@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from minicc.lessons.key.record_checks import pictures
 from minicc.lessons.verdicts import all_of, beat, compare, failed, passed, predicted, ratio
 
 EXPECTED = np.array([[1.0, 2.0], [3.0, 400.0]])
@@ -89,3 +90,10 @@ def test_half_the_marks_are_needed():
 def test_all_of_stops_at_the_first_failure():
     assert all_of(passed("a"), failed("b"), failed("c")).symptom == "b"
     assert all_of(passed("a"), passed("b")).lines == ("a", "b")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_thresholds_of_the_last_exercise_of_lesson_1_are_equally_good(seed: int):
+    images, ones, thresholds = pictures(seed)
+    rights = [int(((images.mean(axis=1) > threshold) == ones).sum()) for threshold in thresholds]
+    assert rights.count(max(rights)) == 2 and len(set(thresholds)) == 16

@@ -263,7 +263,7 @@ WRITE = Exercise(
 LOOK = Exercise(
     "1.4", Kind.COUNT, "Look once", answer="best_threshold", run=checks.run_best_threshold,
     judge=checks.judge_best_threshold, starter_symptom="too many kernels: 16",
-    second_right="""
+    seeds=(0, 7), second_right="""
         grid = mc.Tensor(np.array(thresholds, np.float32)).reshape(1, len(thresholds))
         said = mc.where(ink.reshape(ink.size, 1) > grid, 1.0, 0.0)
         wrong = abs(said - is_one.reshape(ink.size, 1)).sum(axis=0)
@@ -280,6 +280,15 @@ LOOK = Exercise(
             right = ((ink > column).float() == is_one).float().mean(axis=1)
             return right.max().item()
         """, "threshold differs", "The best score, or where it is?"),
+        Wrong("""
+            column = mc.Tensor(thresholds).unsqueeze(1)
+            right = ((ink > column).float() == is_one).float().mean(axis=1).numpy()
+            return thresholds[len(right) - 1 - int(right[::-1].argmax())]
+        """, "threshold differs", "Which of two equal ones comes first?"),
+        Wrong("""
+            a, b = ink.numpy(), is_one.numpy()
+            return thresholds[int(np.argmax([((a > t) == b).mean() for t in thresholds]))]
+        """, "the comparing was done elsewhere", "Who compared here: a kernel, or numpy?"),
         Wrong("return thresholds[0]", "threshold differs", "Did you look at the data at all?")),
     hints=(
         "Every .item() is a look, and a look is a program that runs. Count them.",
