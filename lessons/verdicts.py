@@ -22,6 +22,7 @@ import numpy as np
 TOLERANCE = 1e-4  # of the largest expected value: f32 sums of a few hundred terms stay well within
 FULL_MARKS, NO_MARKS = 1.2, 10.0  # times the reference
 PASS_MARK = 0.5
+PASS_TIMES = FULL_MARKS * (NO_MARKS / FULL_MARKS) ** (1 - PASS_MARK)  # the reference, for that mark
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def predicted(said: Any, right: Mapping[str, Any], within: float | Mapping[str, 
     how far, and not where: the learner may think again. Only the first attempt enters the calibration.
 
     >>> predicted({"cycles": 300}, {"cycles": 1000}).symptom
-    'cycles: 300 is too low, by a factor of 2 or more'
+    'cycles: 300 is too low, by a factor of 2 or more; within a factor of 2 is near enough'
     """
     if not isinstance(said, dict) or (gone := [name for name in right if said.get(name) is None]):
         missing = ", ".join(gone) if isinstance(said, dict) else ", ".join(right)
@@ -177,7 +178,9 @@ def _miss(name: str, said: float, actual: float, factor: float) -> list[str]:
         return []
     way = "low" if said < actual else "high"
     least = next((step for step in (1000, 100, 10, 5, 2) if math.inf > off >= step), 0)
-    return [f"{name}: {said:g} is too {way}" + (f", by a factor of {least} or more" if least else "")]
+    far = f", by a factor of {least} or more" if least else ""
+    near = f"within a factor of {factor:g} is near enough" if factor > 1 else "it must be exact"
+    return [f"{name}: {said:g} is too {way}{far}; {near}"]
 
 
 def beat(name: str, got: float, reference: float, bound: float | None = None) -> Verdict:
@@ -194,5 +197,6 @@ def beat(name: str, got: float, reference: float, bound: float | None = None) ->
     line += f", the roofline {bound:g}" if bound is not None else ""
     score = max(0.0, score)
     won = score >= PASS_MARK
-    symptom = "" if won else f"too many {name}: {got:g}, {times:.1f} times the reference"
+    symptom = "" if won else (f"too many {name}: {got:g}, {times:.1f} times the reference; "
+                              f"a pass is {PASS_TIMES:.1f} times at the most")
     return Verdict(won, symptom, (f"{line}; score {score:.0%}",), score, {name: got})
