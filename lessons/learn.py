@@ -27,9 +27,9 @@ from minicc.lessons import pages, report, workspace
 from minicc.lessons.audit import audit, gaps
 from minicc.lessons.checking import check_all, found_words
 from minicc.lessons.course import HERE, HINTS, RUBRIC, Course, Exercise, Lesson
-from minicc.lessons.generate import generated, regions, solution
+from minicc.lessons.generate import HEAD, generated, regions, solution
 from minicc.lessons.pictures import collected
-from minicc.lessons.workspace import Workspace
+from minicc.lessons.workspace import Workspace, digest
 from minicc.tools import commands
 from minicc.tools.output import emit, write_file
 
@@ -149,33 +149,42 @@ def watch(course: Course, words: list[str], options: argparse.Namespace) -> int:
     try:
         for changed in saves(at):
             print(f"\n{time.strftime('%H:%M:%S')}  saved", flush=True)
-            check_all(at, changed, lambda text: print(text, flush=True))
+            try:
+                check_all(at, changed, lambda text: print(text, flush=True))
+            except CompileError as gone:  # the file was saved once more, and is not there at this moment
+                print(gone, flush=True)
     except KeyboardInterrupt:
         print("\nno longer watching")
     return commands.DONE
 
 
 def saves(at: Workspace) -> Iterator[list[tuple[Lesson, Exercise]]]:
-    """At each save, the exercises whose text changed; all of a lesson that were begun, if its imports did."""
+    """At each save, the exercises whose text changed; all of a lesson that were begun, if its imports did.
+
+    A file that is missing or no text is in the middle of a save: it is looked at again.
+    """
     known = {lesson.number: _text(at, lesson) for lesson in at.course.lessons}
     while True:
         time.sleep(POLL_SECONDS)
         for lesson in at.course.lessons:
-            text = _text(at, lesson)
-            before, now = regions(known[lesson.number]), regions(text)
+            if (text := _text(at, lesson)) is None:
+                continue
+            before, now = regions(known[lesson.number] or ""), regions(text)
             known[lesson.number] = text
             changed = {id for id in now if now[id] != before.get(id)}
+            begun = {each.id for each in lesson.exercises
+                     if digest(now.get(each.id, "")) != at.content(lesson, each)}
             again = [each for each in lesson.exercises
-                     if each.id in changed or "head" in changed and not at.untouched(lesson, each)]
+                     if each.id in changed or HEAD in changed and each.id in begun]
             if again:
                 yield [(lesson, each) for each in again]
 
 
-def _text(at: Workspace, lesson: Lesson) -> str:
+def _text(at: Workspace, lesson: Lesson) -> str | None:
     try:
         return at.text(lesson)
-    except CompileError:  # in the middle of a save
-        return ""
+    except CompileError:
+        return None
 
 
 def hint(course: Course, words: list[str], options: argparse.Namespace) -> int:

@@ -188,6 +188,15 @@ def test_watching_sees_the_exercise_that_a_save_changed(tmp_path: Path):
     assert [exercise.id for _, exercise in next(changed)] == ["1.2"]
 
 
+def test_watching_outlives_a_file_that_is_missing_for_a_moment(tmp_path: Path):
+    at = lw.laid_out(tmp_path)
+    file, text = at.file(lw.lesson()), at.text(lw.lesson())
+    changed = saves(at)
+    threading.Timer(0.3, file.unlink).start()
+    threading.Timer(0.8, file.write_text, (text.replace("return [n * n", "return [n + n"),)).start()
+    assert [exercise.id for _, exercise in next(changed)] == ["1.3"]
+
+
 def test_export_writes_beside_the_pictures(tmp_path: Path):
     lw.laid_out(tmp_path)
     assert lw.learn(tmp_path, "export", "1", "--ipynb") == 0
