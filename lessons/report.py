@@ -6,8 +6,8 @@
 
 Goes in: a workspace. Comes out: text, and the same as data. Invariants: calibration is the geometric mean
 of how far first predictions were off, in the order of the course, so that it shows whether a learner's
-sense of numbers grows; the report says that predictions and hints are self-reported. Read next:
-progress.py.
+sense of numbers grows; one that is off by more than ten, or of zero, counts as off by ten, since it would
+hide all others; the report says that predictions and hints are self-reported. Read next: progress.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minicc.lessons.progress import Record, passed_before, record_of
 from minicc.lessons.verdicts import ratio
 from minicc.lessons.workspace import Workspace
 
-WORST = 1000.0  # a prediction of the wrong sign, or of zero, counts as this far off
+WORST = 10.0  # a prediction further off, of zero or against zero counts as this far off
 SELF_REPORTED = "Predictions and hints are self-reported: nobody watched them being made or read."
 
 
@@ -103,6 +103,8 @@ def calibration(found: Sequence[Row]) -> str:
     if not ratios:
         return "no predictions yet"
     text = f"{len(ratios)} first predictions, typically off by a factor of {typical(ratios):.2f}"
+    if worst := sum(each == WORST for each in ratios):
+        text += f", {worst} of them by {WORST:g} or more, or where one is zero, each counted as {WORST:g}"
     if len(ratios) < 4:
         return text
     half = len(ratios) // 2

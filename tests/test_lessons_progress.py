@@ -160,3 +160,12 @@ def test_the_report_counts_attempts_and_calibrates_by_ratio(tmp_path: Path):
     assert next_row(found).exercise.id == "1.2"
     line = next(line for line in report(found).splitlines() if line.startswith("1.1"))
     assert line.split()[-4:] == ["passed", "1", "0", "70%"] and "self-reported" in report(found)
+
+
+def test_one_prediction_against_zero_does_not_hide_the_others(tmp_path: Path):
+    at, lesson = lw.laid_out(tmp_path), lw.lesson()
+    with at.progress.recording("1.1", at.content(lesson, lesson.exercise("1.1"))) as record:
+        record.note(Verdict(False, ratios={"kernels": (5, 0), "bytes": (64, 64)}), "a")
+    said = calibration(rows(at))
+    assert said.startswith("2 first predictions, typically off by a factor of 3.16")  # sqrt(10 * 1)
+    assert "1 of them by 10 or more" in said
