@@ -33,6 +33,13 @@ Found = list[tuple[Exercise, Checked]]
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 PRINTED_LINES, WIDTH = 12, 100
 
+# status -> what comes next, where it is no hint to the exercise; the names in braces are the exercise's
+HINT = "minicc learn hint {id}"
+NEXT = {
+    "syntax": "mend that line; nothing in the file can run before it is Python",
+    "missing": "give it the name {answer} again, or minicc learn reset {id}, which keeps what you wrote",
+}
+
 
 def check_all(
     at: Workspace, exercises: Sequence[tuple[Lesson, Exercise]], say: Callable[[str], None]
@@ -64,7 +71,7 @@ def told(at: Workspace, lesson: Lesson, exercise: Exercise, checked: Checked, un
         lines += ["it printed:", *(f"  {line}" for line in printed)]
     if not verdict.passed:
         lines += _drawing(at, lesson, exercise, checked)
-        lines += [edit if untouched else f"next: minicc learn hint {exercise.id}"]
+        lines += [edit if untouched else f"next: {NEXT.get(checked.status, HINT).format_map(vars(exercise))}"]
     elif exercise.kind is not Kind.PREDICT:
         lines += [f"next: minicc learn solution {exercise.id} shows two other ways"]
     return "\n".join([head, *(textwrap.indent(line, "  ") for line in lines)])

@@ -157,7 +157,7 @@ def described(error: BaseException, file: str) -> Report:
     lines = lines_in(file, raised_in(file, error))
     if isinstance(error, SyntaxError) and error.filename == file:
         lines = [[error.lineno or 1, (error.text or "").strip()]]
-        text = error.msg
+        return {"status": "syntax", "text": error.msg, "name": name, "lines": lines}
     match error:
         case Todo():
             status, text = "todo", f"{error.stage}: {error.what}"

@@ -111,6 +111,8 @@ def listing(course: Course, words: list[str], options: argparse.Namespace) -> in
     """The lessons, and the next step."""
     root = workspace.progress.find(Path(options.folder))
     if root is None:
+        if workspace.without_progress(Path(options.folder), course):
+            workspace.find(Path(options.folder), course)  # says what is gone
         print(*(f"{lesson.number:3}  {lesson.title:34} {lesson.minutes} min" for lesson in course.lessons),
               "", "next: minicc learn start course, and then cd course", sep="\n")
         return commands.DONE

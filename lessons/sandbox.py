@@ -44,6 +44,7 @@ _judging = threading.Lock()  # an audit tries answers side by side, but judges o
 SAID = {
     "todo": "not done yet ({text})",
     "missing": "exercises.py has no {answer} any more",
+    "syntax": "exercises.py is no Python yet: {name}: {text}",
     "raised": "your answer raised {name}: {text}",
     "refused": "minicc cannot use what you returned: {text}",
     "exit": "your answer called sys.exit({text})",

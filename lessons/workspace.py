@@ -67,7 +67,10 @@ class Workspace:
         """
         try:
             return self.file(lesson).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as failure:
+        except UnicodeDecodeError as failure:
+            raise CompileError("learn", f"cannot read {self.file(lesson)}", got=failure, need="UTF-8",
+                               hint="save it as UTF-8 in your editor") from failure
+        except OSError as failure:
             raise CompileError("learn", f"cannot read {self.file(lesson)}", got=failure,
                                hint=f"minicc learn start {self.root} lays it out again") from failure
 
@@ -100,10 +103,22 @@ def find(start: Path, course: Course) -> Workspace:
     Raises: CompileError when there is none.
     """
     root = progress.find(start)
+    if root is None and (bereft := without_progress(start, course)):
+        raise CompileError("learn", f"{progress.FILE} is gone from {bereft}",
+                           hint=f"put it back, or minicc learn start {bereft}: it begins a new one, and your "
+                                "answers stay")
     if root is None:
         raise CompileError("learn", "there is no course in this folder, nor above it",
                            hint="minicc learn start course, and then cd course")
     return Workspace(root, course)
+
+
+def without_progress(start: Path, course: Course) -> Path | None:
+    """The nearest folder, from this one up, that has exercises of the course in it; None if none has."""
+    folders = (start.resolve(), *start.resolve().parents)
+    names = [lesson.folder for lesson in course.lessons]
+    return next((folder for folder in folders for name in names
+                 if (folder / name / "exercises.py").is_file() and folder != course.root), None)
 
 
 def start(folder: Path, course: Course) -> tuple[Workspace, list[str]]:
@@ -139,8 +154,9 @@ def _lay_out(workspace: Workspace, lesson: Lesson) -> list[str]:
             mine = regions(workspace.text(lesson))
             edited = {id for id, text in mine.items()
                       if digest(text) not in (known.get(id), digest(fresh.get(id, "")))}
+            known |= {id: digest(fresh[id]) for id in fresh if id in edited and id not in known}
             notes = [f"{lesson.folder}/exercises.py: kept your {_named(id)}; the course's has changed"
-                     for id in fresh if id in edited and known.get(id, "") != digest(fresh[id])]
+                     for id in fresh if id in edited and known[id] != digest(fresh[id])]
             text = workspace.text(lesson)
             lost = {each.id for each in lesson.exercises if each.id not in mine and _defines(text, each)}
             take = {id: text for id, text in fresh.items() if id not in edited | lost}

@@ -145,6 +145,18 @@ def test_a_failed_check_shows_the_program_its_picture_and_the_first_difference(
     assert picture and "maximum" in words((tmp_path / picture[1]).read_text(encoding="utf-8"))
 
 
+@pytest.mark.parametrize("old, new, said", [
+    ("def double(", "def twice(", "next: give it the name double again, or minicc learn reset 1.2"),
+    ("def double(", "def double((", "next: mend that line"),
+])
+def test_what_no_hint_would_help_with_gets_its_own_advice(
+    old: str, new: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    at = lw.laid_out(tmp_path)
+    at.file(lw.lesson()).write_text(at.text(lw.lesson()).replace(old, new))
+    assert lw.learn(tmp_path, "check", "1.2") == 1 and said in capsys.readouterr().out
+
+
 def test_hints_come_one_at_a_time_and_a_solution_after_a_pass_or_given_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

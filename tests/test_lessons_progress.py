@@ -123,6 +123,24 @@ def test_an_answer_to_what_has_changed_is_kept_and_told(tmp_path: Path):
     assert notes == ["01_doubling/exercises.py: kept your answer to 1.1; the course's has changed"]
 
 
+def test_a_lost_progress_file_is_told_and_starting_again_claims_nothing_else(tmp_path: Path):
+    at = lw.laid_out(tmp_path)
+    lw.answer(at, "1.2", "return graph")
+    at.progress.path.unlink()
+    with pytest.raises(CompileError, match="minicc-learn.json is gone from"):
+        workspace.find(tmp_path, lw.COURSE)
+    assert workspace.start(tmp_path, lw.COURSE)[1] == []
+    assert "return graph" in at.text(lw.lesson())
+    assert len(workspace.start(tmp_path, updated(tmp_path))[1]) == 0  # 1.1 alone changed, and it is untouched
+
+
+def test_a_file_that_is_not_utf_8_is_to_be_saved_as_that(tmp_path: Path):
+    at = lw.laid_out(tmp_path)
+    at.file(lw.lesson()).write_bytes(b"# caf\xe9\n")
+    with pytest.raises(CompileError, match="save it as UTF-8"):
+        at.text(lw.lesson())
+
+
 def test_a_lost_exercise_comes_back_at_the_end(tmp_path: Path):
     at = lw.laid_out(tmp_path)
     text = at.text(lw.lesson())

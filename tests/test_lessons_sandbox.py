@@ -30,7 +30,7 @@ HOSTILE = [
     ("raise KeyboardInterrupt", "raised", "KeyboardInterrupt"),
     ("class E(Exception):\n    def __str__(self): return 1 / 0\nraise E", "raised", "your answer raised E"),
     ("class Yes:\n    __eq__ = lambda *_: True\nreturn Yes()", "refused", "got a Yes; need a Graph"),
-    ("return (", "raised", "SyntaxError: '(' was never closed"),
+    ("return (", "syntax", "SyntaxError: '(' was never closed"),
     pytest.param("import os; os.fork()", "process", "another process (os.fork)", marks=POSIX),
     pytest.param("import os; os.kill(os.getpid(), 9)", "crash", "SIGKILL", marks=POSIX),
     pytest.param("bytearray(10**11)", "memory", "ran out of memory", marks=LINUX),
