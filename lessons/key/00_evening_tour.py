@@ -249,7 +249,7 @@ EPILOGUE = Exercise(
                          for ago in range(depths[op.name], 0, -1))
         """, "KeyError", "Which output is never copied? Try a network of two layers.")),
     hints=(
-        "The message names a wait, and how many buffers there were. How many blocks can be on their way then?",
+        "The message names a wait, and how many buffers there were. How many blocks can be under way then?",
         "With two buffers, two blocks can be on their way when the loop ends. Copies of one operand "
         "end in the order they began, so the oldest comes first.",
         "For each output that is copied: Command(Verb.WAIT, name, -ago) for ago from its depth down to 1."),
