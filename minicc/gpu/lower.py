@@ -28,7 +28,7 @@ from minicc.gpu.machine import MOST_THREADS_PER_BLOCK, WARP
 from minicc.gpu.views import flat_index, padding
 from minicc.gpu.whole import whole
 from minicc.graph.ir import BOOL
-from minicc.kernel.build import COMBINE, neutral_value, reduced_axes
+from minicc.kernel.build import COMBINE, neutral_value
 from minicc.kernel.ir import Axis, AxisKind, Block, Index, Kernel, Statement, post_order
 
 TILE = 16  # a dot's threads are TILE x TILE, and so are its tiles in shared memory
@@ -142,7 +142,7 @@ class _Lower:
         """A reduce, or a dot without a tile, as loops in each thread."""
         kind = block.attrs.get("kind", "sum")
         total = self.let(scope, "acc", const(neutral_value(kind, block.dtype), block.dtype), block.locs)
-        with self.loops(scope, reduced_axes(block)) as inner:
+        with self.loops(scope, block.reduced) as inner:
             args = tuple(self.value(inner, arg) for arg in block.args)
             term = args[0] if len(args) == 1 else Expr("multiply", args, block.dtype)
             combined = Expr(COMBINE[kind], (total, term), block.dtype)
@@ -164,7 +164,7 @@ class _Lower:
         """A dot through two tiles in shared memory; every thread of the block takes part."""
         rows, columns = self.threads
         lhs, rhs = block.args if rows in block.args[0].axes else block.args[::-1]
-        *outer, inner = reduced_axes(block)
+        *outer, inner = block.reduced
         total = self.let(scope, "acc", const(0, block.dtype), block.locs)
         start = reg(self.names.fresh(f"{inner}0"))
         with self.loops(scope, outer) as around:
@@ -262,8 +262,8 @@ def tile_axes(dot: Block, parallel: Sequence[Axis]) -> tuple[str, str] | None:
     lhs, rhs = (set(arg.axes) for arg in dot.args)
     names = [axis.name for axis in parallel]
     rows, columns = ([name for name in names if name in only] for only in (lhs - rhs, rhs - lhs))
-    nested = any(reduced_axes(block) for arg in dot.args for block in post_order(arg))
-    if nested or not reduced_axes(dot) or not rows or not columns or not set(dot.axes) <= set(names):
+    nested = any(block.reduced for arg in dot.args for block in post_order(arg))
+    if nested or not dot.reduced or not rows or not columns or not set(dot.axes) <= set(names):
         return None
     y, x = sorted((rows[-1], columns[-1]), key=names.index)
     return y, x

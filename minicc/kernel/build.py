@@ -186,11 +186,6 @@ def build_kernel(
     return kernel
 
 
-def reduced_axes(block: Block) -> tuple[str, ...]:
-    """The axes a block sums (or maximises, ...) over."""
-    return block.attrs.get("axes", ()) + block.attrs.get("contract", ())
-
-
 def _axis_kinds(root: Block, outputs: Collection[str], sizes: Mapping[str, int]) -> dict[str, AxisKind]:
     """Decide how each axis is walked; see the module's docstring for the rule."""
     blocks = post_order(root)
@@ -198,20 +193,20 @@ def _axis_kinds(root: Block, outputs: Collection[str], sizes: Mapping[str, int])
     whole: set[str] = set()
     for block in blocks:
         below = set().union(*(behind[arg] for arg in block.args)) if block.args else set()
-        inside = set(block.axes) | set(reduced_axes(block))
+        inside = set(block.axes) | set(block.reduced)
         whole |= below & inside
-        behind[block] = below | set(reduced_axes(block))
+        behind[block] = below | set(block.reduced)
     whole |= behind[root] & set(outputs)
-    sequential = [b for b in blocks if reduced_axes(b) and not set(reduced_axes(b)) & whole]
-    groups = {frozenset(reduced_axes(b)) for b in sequential}
+    sequential = [b for b in blocks if b.reduced and not set(b.reduced) & whole]
+    groups = {frozenset(b.reduced) for b in sequential}
     main = max(groups, key=lambda group: prod(sizes[name] for name in group), default=frozenset())
     for block in sequential:
         below = set().union(*(behind[arg] for arg in block.args))
-        if frozenset(reduced_axes(block)) != main or main & below:
-            whole |= set(reduced_axes(block))
+        if frozenset(block.reduced) != main or main & below:
+            whole |= set(block.reduced)
     for block in blocks:  # a reduction over both kinds is over whole axes only
-        if set(reduced_axes(block)) & whole:
-            whole |= set(reduced_axes(block))
+        if set(block.reduced) & whole:
+            whole |= set(block.reduced)
     walked = {name: AxisKind.PARALLEL if name in outputs else AxisKind.SEQUENTIAL for name in sizes}
     return {name: AxisKind.WHOLE if name in whole else kind for name, kind in walked.items()}
 
@@ -226,7 +221,7 @@ def _statements(
     always: list[Statement] = []
     for block in post_order(root):
         copy = replace(block, args=tuple(new[arg] for arg in block.args)) if block.args else block
-        if not any(kinds[name] is AxisKind.SEQUENTIAL for name in reduced_axes(block)):
+        if not any(kinds[name] is AxisKind.SEQUENTIAL for name in block.reduced):
             new[block] = copy
             continue
         name = "acc" if not accumulators else f"acc{len(accumulators) + 1}"

@@ -36,7 +36,7 @@ def _contiguous(kernel: Kernel, outer: Axis, inner: Axis) -> bool:
     for block in kernel.blocks():
         if block.op == "iota" and pair & set(block.axes):
             return False
-        for names in (block.axes, block.attrs.get("axes", ()), block.attrs.get("contract", ())):
+        for names in (block.axes, block.reduced):
             if len(pair & set(names)) == 1:
                 return False
     scratch_apart = any(len(pair & set(scratch.axes)) == 1 for scratch in kernel.scratch)

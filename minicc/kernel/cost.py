@@ -81,7 +81,7 @@ def operand_bytes(kernel: Kernel, operand: Operand) -> int:
 
 def evaluations(kernel: Kernel, block: Block) -> int:
     """How many elements of a block's op are computed over the whole grid, recompute included."""
-    own = set(block.axes) | set(block.attrs.get("axes", ())) | set(block.attrs.get("contract", ()))
+    own = {*block.axes, *block.reduced}
     again = [axis.name for axis in kernel.axes if axis.name not in own and axis.kind is AxisKind.PARALLEL]
     blocks = prod(axis.block * axis.steps for axis in kernel.axes if axis.name in own)  # the last one in full
     return blocks * prod(_steps(kernel, name) for name in again)

@@ -180,6 +180,11 @@ class Block:
     axes: tuple[str, ...]
     locs: tuple[Loc, ...] = field(default=(), repr=False)
 
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """The axes a reduce or a dot sums (or maximises, ...) over; none for any other op."""
+        return self.attrs.get("axes", ()) + self.attrs.get("contract", ())
+
     def text(self, names: Mapping[Block, str]) -> str:
         """The block as nested calls; one that is in `names` is written by its name."""
         if self in names:

@@ -125,7 +125,7 @@ def _tiled_axes(kernel: Kernel, target: Target) -> set[str]:
 
     Whole axes must; then those of a dot, then the minor axis of each operand, then the longest.
     """
-    values = [set(block.axes) | set(block.attrs.get("axes", ())) for block in kernel.blocks()]
+    values = [set(block.axes) for block in kernel.blocks()]
     values += [set(operand.axes) for operand in kernel.operands]
     dots = [block for block in kernel.blocks() if block.op == "dot"]
     wishes = [axis.name for axis in kernel.axes if axis.kind is AxisKind.WHOLE and axis.size > 1]

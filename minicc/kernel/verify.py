@@ -85,7 +85,7 @@ def _operand_problems(kernel: Kernel, operand: Operand) -> Iterator[str]:
 def _block_problems(block: Block, targets: list[str], names: list[str]) -> Iterator[str]:
     if block.op == "load" and block.attrs["ref"] not in targets:
         yield f"it loads {block.attrs['ref']}, which is no operand"
-    reduced = set(block.attrs.get("axes", ())) | set(block.attrs.get("contract", ()))
+    reduced = set(block.reduced)
     if unknown := (set(block.axes) | reduced) - set(names):
         yield f"{block.op} runs along {', '.join(sorted(unknown))}, which is no axis"
     below = {name for arg in block.args for name in arg.axes}
