@@ -5,10 +5,10 @@
     compiled.graph   .kernels   .pipelined   .program   .records        every level, to print, draw and run
 
 Goes in: a graph and a device. Comes out: a Compiled. `PASSES` is the whole compiler on one screen.
-Invariants: programs are cached by structure, device and slots, never by names, user lines or data
-(structure.py); a pass is a function from a level to a level and gets its slots as arguments (slots.py);
-with nobody listening, no decision is logged. XLA keeps the same order: HLO passes, fusion, layout and
-buffer assignment, codegen per backend. Read next: graph/simplify.py, kernel/fuse.py.
+Invariants: programs are cached by structure, device and slots, never by user lines or data (structure.py);
+a pass is a function from a level to a level and gets its slots as arguments (slots.py); with nobody
+listening, no decision is logged. XLA keeps the same order: HLO passes, fusion, layout and buffer
+assignment, codegen per backend. Read next: graph/simplify.py, kernel/fuse.py.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Compiled:
         """What the machine runs: bundles for a tpu, SIMT kernels for a gpu."""
         program = self.levels.program
         if isinstance(program, Program):
-            return rebound_program(program, self.lines)
+            return replace(rebound_program(program, self.lines), name=self.raw_graph.name)
         return replace(program, module=self.kernels)
 
     @property

@@ -2,10 +2,10 @@
 
     f in a.py and g in b.py compute the same    ->  one compile; an error of f names a.py, one of g b.py
 
-Goes in: a graph. Comes out: its `structure`, equal for graphs that differ only in names and user lines,
-which is the compile cache's key; and a way to compile it with the *number* of each node in place of its
-lines, so that whatever is shared can be made to speak of the lines of whoever asks. XLA fingerprints a
-module with its metadata left out, and so may name another program's lines.
+Goes in: a graph. Comes out: its `structure`, equal for graphs that differ only in their own name and their
+user lines, which is the compile cache's key; and a way to compile it with the *number* of each node in
+place of its lines, so that whatever is shared can be made to speak of the lines of whoever asks. XLA
+fingerprints a module with its metadata left out, and so may name another program's lines.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Lines = Sequence[tuple[Loc, ...]]
 
 
 def structure(graph: Graph) -> tuple:
-    """What a program depends on: ops, attributes, types and wiring."""
+    """What a program depends on: ops, attributes (its inputs' names too: each level shows them), types,
+    wiring."""
     numbers = {node: number for number, node in enumerate(graph.nodes())}
 
     def wiring(values: Sequence[Value]) -> tuple:
         return tuple((numbers[value.node], value.index) for value in values)
 
-    rows = [(node.op, wiring(node.operands), () if node.op == "parameter" else attribute_key(node.attrs),
-             node.types) for node in numbers]
+    rows = [(node.op, wiring(node.operands), attribute_key(node.attrs), node.types) for node in numbers]
     return tuple(rows), wiring(graph.inputs), wiring(graph.outputs)
 
 

@@ -166,6 +166,16 @@ def test_two_functions_of_one_structure_in_two_files_share_a_program_but_not_the
         assert lines == {f"{file}:3"}
 
 
+def test_every_level_speaks_of_its_own_function_and_arguments():
+    for fn, names in ((lambda x, w: (x @ w).tanh(), "xw"), (lambda a, b: (a @ b).tanh(), "ab")):
+        fn.__name__ = f"of_{names}"
+        compiled = mc.compile(fn, X, X, device="tpu")
+        for level, keyword in ((compiled.graph, "graph"), (compiled.kernels, "module")):
+            assert str(level).startswith(f"{keyword} of_{names}({names[0]}: f32[2,2], {names[1]}: f32[2,2])")
+        assert str(compiled.program).startswith(f"program of_{names}\n")
+        assert f"hbm {names[0]}: f32[2,2] input" in str(compiled.program)
+
+
 def test_an_error_in_either_of_two_files_names_its_own_line():
     for file in ("first.py", "second.py"):
         with pytest.raises(mc.ShapeError, match=rf"at {file}:3"):
