@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicc.devices import Device, find
-from minicc.errors import CompileError, Loc
+from minicc.errors import CompileError
 from minicc.gpu.program import GPUProgram, lower_gpu
 from minicc.graph.evaluate import check_inputs
 from minicc.graph.ir import Graph
@@ -35,7 +35,15 @@ from minicc.kernel.pipeline import PipelinedKernel, pipeline
 from minicc.kernel.tile import tile
 from minicc.report import GPUProfile, TPUProfile, explanation
 from minicc.slots import current_slots, mark_used, run_pass
-from minicc.structure import numbered, rebound_graph, rebound_kernel, rebound_program, speaking_of, structure
+from minicc.structure import (
+    Lines,
+    numbered,
+    rebound_graph,
+    rebound_kernel,
+    rebound_program,
+    speaking_of,
+    structure,
+)
 from minicc.tpu.emulator import run as run_tpu
 from minicc.tpu.isa import Program
 from minicc.tpu.lower import lower
@@ -44,7 +52,6 @@ from minicc.tpu.registers import allocate
 from minicc.tpu.schedule import schedule
 from minicc.trace import PassRecord, Step
 
-Lines = tuple[tuple[Loc, ...], ...]
 MODES = ("vector", "lane")  # how a gpu's program runs
 
 

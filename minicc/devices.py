@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from minicc.errors import CompileError, Loc
 from minicc.gpu import machine as gpu
+from minicc.graph.attributes import nearest
 from minicc.kernel.cost import Target
 from minicc.tpu import machine as tpu
 
@@ -47,9 +47,8 @@ def find(device: str | Spec | None = None, at: tuple[Loc, ...] = ()) -> Device:
         return Device(f"gpu:{device.name}", device, gpu_target(device))
     asked = device or os.environ.get("MINICC_DEVICE") or "gpu"
     if asked not in SPECS:
-        hint = next(iter(get_close_matches(str(asked), SPECS, n=1)), "")
         raise CompileError("device", "there is no such device", got=repr(asked), need=", ".join(SPECS), at=at,
-                           hint=hint)
+                           hint=nearest(str(asked), SPECS))
     return find(SPECS[asked])
 
 

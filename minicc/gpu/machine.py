@@ -16,13 +16,10 @@ from dataclasses import dataclass
 
 WARP = 32  # lanes per warp (V)
 BANKS = 32  # banks of shared memory, 4 bytes wide each (V)
-BANK_BYTES = 4
 SECTOR_BYTES = 32  # what one access of DRAM or L2 moves at least (V)
-LINE_BYTES = 128  # a cache line: four sectors (V)
 REGISTERS_PER_SM = 65536  # of 32 bits (V)
 REGISTER_QUARTERS = 4  # each of the four schedulers has a quarter of the register file (V)
 REGISTER_GRANULE = 256  # registers of one warp are given out in these (vendor's occupancy calculator)
-MOST_REGISTERS_PER_THREAD = 255  # (V)
 MOST_THREADS_PER_BLOCK = 1024  # (V)
 SHARED_GRANULE_BYTES = 128  # (vendor's occupancy calculator)
 SHARED_RESERVED_BYTES = 1024  # of each block, taken by the system (vendor's occupancy calculator)

@@ -28,7 +28,7 @@ import numpy as np
 from minicc.errors import CompileError, DtypeError, Loc, ShapeError
 from minicc.graph.attributes import nearest, normal_attributes
 from minicc.graph.elementwise import ELEMENTWISE
-from minicc.graph.ir import BOOL, DTYPES, Builder, DType, Type, Value
+from minicc.graph.ir import BOOL, Builder, DType, Type, Value
 
 CONVERT = "convert one of them"
 
@@ -60,9 +60,7 @@ class Call:
 
 
 def _constant(call: Call) -> Type:
-    value = call.attrs["value"]
-    dtype = next(dtype for dtype in DTYPES.values() if dtype.numpy == value.dtype)
-    return Type(dtype, value.shape)
+    return Type.of(call.attrs["value"])
 
 
 def _iota(call: Call) -> Type:
@@ -210,7 +208,8 @@ def infer(op: str, operands: tuple[Type, ...], attrs: Mapping[str, Any],
     Raises: ShapeError, DtypeError, or CompileError for an unknown op, a wrong operand count or a bad
     attribute.
 
-    >>> types, attrs = infer("reduce", (Type(DTYPES["f32"], (3, 4)),), {"kind": "sum", "axes": [0]})
+    >>> from minicc.graph.ir import F32
+    >>> types, attrs = infer("reduce", (Type(F32, (3, 4)),), {"kind": "sum", "axes": [0]})
     >>> str(*types), attrs
     ('f32[4]', {'kind': 'sum', 'axes': (0,)})
     """

@@ -84,6 +84,11 @@ class Type:
     dtype: DType
     shape: tuple[int, ...]
 
+    @staticmethod
+    def of(array: np.ndarray) -> Type:
+        """The type of a host's array, which must be of one of the dtypes."""
+        return Type(next(dtype for dtype in DTYPES.values() if dtype.numpy == array.dtype), array.shape)
+
     @property
     def elements(self) -> int:
         """How many elements the array has."""

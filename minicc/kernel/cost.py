@@ -32,7 +32,7 @@ class Target:
     """The numbers of a machine that shape kernels. Cycles are of its own clock.
 
     rows, lanes: blocks come in multiples of these along their last two dimensions. max_block_axes: how many
-    axes of one value may have blocks of more than one element (0: any number). keeps_temps: whether buffers
+    axes of one value may have blocks of more than one element. keeps_temps: whether buffers
     between kernels can stay in fast memory. reduces_after_dot: whether a kernel may reduce over the columns
     of its own dot. A dot streams rows through dot_units units at dot_row_cycles each; to fill and to drain
     them takes dot_fill_cycles at each step.

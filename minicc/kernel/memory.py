@@ -20,10 +20,8 @@ from enum import Enum
 from math import prod
 from typing import NoReturn
 
-import numpy as np
-
 from minicc.errors import CompileError
-from minicc.graph.ir import DTYPES, Type
+from minicc.graph.ir import Type
 from minicc.kernel.cost import Target
 from minicc.kernel.ir import Index, Module
 from minicc.kernel.tile import fast_bytes
@@ -128,7 +126,7 @@ def _live_ranges(module: Module) -> dict[str, tuple[Role, Type, int, int]]:
     end."""
     end = len(module.kernels)
     live = {name: (Role.INPUT, type, 0, end) for name, type in module.inputs}
-    live |= {name: (Role.CONSTANT, constant_type(value), 0, end) for name, value in module.constants.items()}
+    live |= {name: (Role.CONSTANT, Type.of(value), 0, end) for name, value in module.constants.items()}
     outputs = {name for name, _ in module.outputs}
     for number, kernel in enumerate(module.kernels):
         for operand in kernel.outputs:
@@ -138,11 +136,6 @@ def _live_ranges(module: Module) -> dict[str, tuple[Role, Type, int, int]]:
             role, type, first, last = live[operand.buffer]
             live[operand.buffer] = (role, type, first, max(last, number))
     return live
-
-
-def constant_type(value: np.ndarray) -> Type:
-    """The type of a constant's array."""
-    return Type(next(dtype for dtype in DTYPES.values() if dtype.numpy == value.dtype), value.shape)
 
 
 def _vmem_view(module: Module, name: str, target: Target) -> tuple[tuple[int, int], str]:

@@ -138,6 +138,6 @@ def _tiled_axes(kernel: Kernel, target: Target) -> set[str]:
     tiled: set[str] = set()
     for name in dict.fromkeys(wishes):
         room = all(name not in value or len(value & tiled) < target.max_block_axes for value in values)
-        if room or not target.max_block_axes or kernel.axis(name).kind is AxisKind.WHOLE:
+        if room or kernel.axis(name).kind is AxisKind.WHOLE:
             tiled.add(name)
     return tiled
