@@ -140,9 +140,9 @@ def test_compiling_a_jitted_function_for_a_device_keeps_its_settings():
 def test_sgd_with_momentum_steps_as_by_hand():
     sgd = mc.optim.SGD(0.5, momentum=0.5)
     params, state = sgd.step([Tensor(1.0)], [Tensor(2.0)], sgd.init([Tensor(1.0)]))
-    assert params[0].item() == 0.0 and state[0].item() == 2.0  # v = 2, p = 1 - 0.5 * 2
+    assert params[0].item() == 0.0 and state["velocity"][0].item() == 2.0  # v = 2, p = 1 - 0.5 * 2
     params, state = sgd.step(params, [Tensor(1.0)], state)
-    assert params[0].item() == -1.0 and state[0].item() == 2.0  # v = 0.5 * 2 + 1, p = 0 - 0.5 * 2
+    assert params[0].item() == -1.0 and state["velocity"][0].item() == 2.0  # v = 0.5 * 2 + 1, p = 0 - 0.5 * 2
 
 
 # -- the cache, lines, slots ---------------------------------------------------------------------------------
