@@ -35,6 +35,7 @@ COMMANDS = {
     "draw": ("minicc.tools.draw", "draw a program's graph, kernels and pipelines as SVG and PNG"),
     "machines": ("minicc.tools.machines", "print the emulated machines and where their numbers come from"),
     "opt": ("minicc.tools.opt", "run passes over a graph file and print what is left"),
+    "bench": ("minicc.tools.bench", "time known programs beside numpy, and check what they compute"),
     "fuzz": ("minicc.tools.fuzz", "run random programs through every level, against numpy in float64"),
     "reduce": ("minicc.tools.reduce", "shrink a graph that goes wrong to the smallest one that still does"),
     "bisect": ("minicc.tools.bisect", "name the pass that changes an answer, or the op that makes a NaN"),

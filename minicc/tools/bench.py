@@ -1,0 +1,192 @@
+"""`minicc bench`: known programs, compiled and run, beside numpy on the same numbers in the same process.
+
+    $ minicc bench --only f
+    workload     kernels  compile ms  run ms  numpy ms   ratio    error
+    f_mlp_train       20       101.2    8.31      6.04   1.38x  2.4e-07
+
+Goes in: the programs of workloads.py and a device. Comes out: a row per program. Times are those of this
+CPU, which emulates the machine: a run of minicc and one of numpy take turns, and medians are compared. On a
+TPU the cycles are the machine's own, beside the least that any program could take there: the time to move
+inputs and outputs, or to multiply. Invariant: every output is compared with numpy in float64, and a row that
+is off is a failure, however fast. MLPerf too sets a quality to reach before a time counts. Read next:
+workloads.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from functools import partial
+from math import prod
+from statistics import median
+from time import perf_counter
+from typing import Any, cast
+
+import numpy as np
+
+from minicc.errors import CompileError
+from minicc.frontend import functional, ops
+from minicc.frontend.autograd import backward
+from minicc.frontend.jit import CompiledFunction
+from minicc.frontend.jit import compile as compile_function
+from minicc.frontend.primitives import as_tensor, node
+from minicc.frontend.scope import Trace, current
+from minicc.frontend.tensor import Tensor, realise
+from minicc.graph.attributes import nearest
+from minicc.graph.ir import Graph
+from minicc.report import TPUProfile
+from minicc.tools.by_hand import by_hand
+from minicc.tools.output import Progress, emit
+from minicc.tools.workloads import TINY, WORKLOADS, Shared, Workload
+
+EXAMPLE = "minicc bench --only g_gpt --repeat 9"
+TOLERANCE = 3e-6  # of what f32 gives, relative to the largest of its output
+COLUMNS = {"workload": "{}", "kernels": "{}", "compile_ms": "{:.1f}", "run_ms": "{:.3f}",
+           "numpy_ms": "{:.3f}", "ratio": "{:.2f}x", "error": "{:.1e}", "cycles": "{}",
+           "bound_cycles": "{}", "hbm_bytes": "{}"}
+
+
+class Adapter(Shared):
+    """minicc by the vocabulary of the workloads: F = Adapter; run(F, params, data) takes and gives Tensors.
+
+    tensor makes a Tensor of an array, force computes a list of them at once, to_numpy gives the array back.
+    """
+
+    name = "minicc"
+    tensor = Tensor
+    exp, log, sqrt, tanh = Tensor.exp, Tensor.log, Tensor.sqrt, Tensor.tanh
+    relu, sigmoid = functional.relu, functional.sigmoid
+    concat = staticmethod(lambda parts, axis: node("concatenate", *parts, axis=axis))
+    where = staticmethod(lambda condition, x, y: ops.where(condition != 0, x, y))
+
+    @staticmethod
+    def repeat_heads(x: Tensor, times: int) -> Tensor:
+        """x[B, H, T, D] -> [B, H * times, T, D], each head so many times in a row."""
+        batch, heads, *rest = x.shape
+        return x.unsqueeze(2).broadcast_to(batch, heads, times, *rest).reshape(batch, heads * times, *rest)
+
+    @staticmethod
+    def conv2d(x: Tensor, w: Tensor) -> Tensor:
+        """x[N, C, H, W] with w[O, C, 3, 3], padded by 1."""
+        one = (1, 1)
+        y = node("convolution", x.unsqueeze(1), w.unsqueeze(0), stride=one, dilation=one, low=one, high=one)
+        return y.squeeze(1)
+
+    @staticmethod
+    def grad(loss: Tensor, params: list[Tensor]) -> list[Tensor]:
+        """The gradients of a loss that was made of these tensors."""
+        scope = cast(Trace, current())
+        return backward(scope, {scope.lift(loss): as_tensor(1.0)}, [scope.lift(p) for p in params])
+
+    @staticmethod
+    def force(outputs: list[Tensor]) -> list[Tensor]:
+        """The outputs, computed."""
+        realise(outputs)
+        return outputs
+
+    @staticmethod
+    def to_numpy(x: Tensor) -> np.ndarray:
+        """Its data."""
+        return x.numpy()
+
+
+def measure(workload: Workload, device: str | None = None, repeat: int = 5) -> dict[str, Any]:
+    """One row of the bench: what COLUMNS names, and more. Units: _ms of this CPU, _cycles of the machine."""
+    params, data = workload.make(np.random.default_rng(0), **workload.sizes)
+    tensors = [[Tensor(array) for array in arrays] for arrays in (params, data)]
+    rival, ours = by_hand(workload), partial(workload.run, Adapter)
+    started = perf_counter()
+    program = compile_function(ours, *tensors, device=device)
+    compile_ms = _since(started)
+    runs: tuple[list[float], list[float]] = [], []
+    for _ in range(repeat):
+        for times, run, inputs in ((runs[0], program, tensors), (runs[1], rival, (params, data))):
+            started = perf_counter()
+            run(*inputs)
+            times.append(_since(started))
+    run_ms, numpy_ms = map(median, runs)
+    want = rival(*([array.astype(np.float64) for array in arrays] for arrays in (params, data)))
+    off = [np.abs(ours.numpy() - right) for ours, right in zip(program(*tensors), want, strict=True)]
+    scaled = [wrong.max() / np.abs(right).max() for wrong, right in zip(off, want, strict=True)]
+    return {"device": program.device, "kernels": len(program.module.kernels), "compile_ms": compile_ms,
+            "run_ms": run_ms, "numpy_ms": numpy_ms, "ratio": run_ms / numpy_ms,
+            "max_abs_err": float(max(map(np.max, off))), "error": float(max(scaled)),
+            "right": bool(max(scaled) <= TOLERANCE),
+            **(_machine_counts(program, run_ms) if program.device.startswith("tpu") else {})}
+
+
+def _since(started: float) -> float:
+    return (perf_counter() - started) * 1e3
+
+
+def _machine_counts(program: CompiledFunction, run_ms: float) -> dict[str, Any]:
+    """What the emulated TPU counted in the last run, and the least that any program could take.
+
+    A run there is an emulation, so that emulate_ms is run_ms by its right name.
+    """
+    profile: TPUProfile = program.profile()
+    spec = profile.spec
+    move = profile.compulsory_bytes / spec.hbm_bytes_per_cycle
+    multiply = dot_flops(program.graph) / program.levels.device.target.dot_flops_per_cycle
+    return {"cycles": profile.cycles, "bound_cycles": round(max(move, multiply)),
+            "hbm_bytes": profile.hbm_bytes, "emulate_ms": run_ms}
+
+
+def dot_flops(graph: Graph) -> int:
+    """Multiplications and additions of the products and convolutions of a graph."""
+    total = 0
+    for made in graph.nodes():
+        if made.op == "dot_general":
+            lhs = made.operands[0].shape
+            total += 2 * made.types[0].elements * prod(lhs[axis] for axis in made.attrs["contract"][0])
+        elif made.op == "convolution":  # of w[G, O, C, *K], all but G and O are summed over
+            total += 2 * made.types[0].elements * prod(made.operands[1].shape[2:])
+    return total
+
+
+# -- the command -----------------------------------------------------------------------------------------
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("--only", default="", metavar="NAME", help="the programs whose names begin so")
+    parser.add_argument("--tiny", action="store_true", help="small ones: a TPU is emulated slowly")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of each (default 5)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure the programs and print the table; 1 if an answer is off."""
+    if options.repeat < 1:
+        raise CompileError("bench", "there is nothing to measure", got=f"--repeat {options.repeat}",
+                           need="1 or more")
+    chosen, progress, rows = _chosen(options), Progress(), []
+    for name, workload in chosen.items():
+        progress.show(name)
+        rows.append({"workload": name, **measure(workload, options.device, options.repeat)})
+    progress.clear()
+    wrong = [row["workload"] for row in rows if not row["right"]]
+    lines = [f"emulated {rows[0]['device']}; ms on this CPU, medians of {options.repeat}", *_table(rows)]
+    lines += [f"WRONG: {', '.join(wrong)}"] if wrong else []
+    emit("\n".join(lines), rows, options)
+    return 1 if wrong else 0
+
+
+def _chosen(options: argparse.Namespace) -> Mapping[str, Workload]:
+    known, others = (TINY, WORKLOADS) if options.tiny else (WORKLOADS, TINY)
+    chosen = {name: workload for name, workload in known.items() if name.startswith(options.only)}
+    if not chosen:
+        elsewhere = any(name.startswith(options.only) for name in others)
+        same = f"{'without' if options.tiny else 'with'} --tiny"
+        hint = same if elsewhere else nearest(options.only, known)
+        raise CompileError("bench", "no program has a name that begins so", got=options.only,
+                           need=", ".join(known), hint=hint)
+    return chosen
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    """The rows under their titles; names to the left, numbers to the right."""
+    shown = [key for key in COLUMNS if key in rows[0]]
+    cells = [[key.replace("_", " ") for key in shown]]
+    cells += [[COLUMNS[key].format(row[key]) for key in shown] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join([first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]) for first, *rest in cells]
