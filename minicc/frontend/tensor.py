@@ -25,7 +25,7 @@ import numpy as np
 from minicc.compiler import compile_graph
 from minicc.devices import find
 from minicc.errors import CompileError, DtypeError
-from minicc.frontend import functional, ops, shapes
+from minicc.frontend import functional, indexing, ops, shapes
 from minicc.frontend.arrays import as_array, as_dtype
 from minicc.frontend.ops import compare, elementwise, reduction
 from minicc.frontend.primitives import is_number
@@ -186,11 +186,7 @@ class Tensor:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, key: Any) -> Tensor:
-        picked = shapes.index(self, key)
-        if self._array is not None and current() is EAGER:
-            # data at hand is indexed at hand: taking batches must not compile a program per batch
-            picked._hold(np.asarray(self._array[key]))
-        return picked
+        return indexing.index(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         fail("index", "a Tensor never changes", hint="where(mask, new, x) makes a new one", kind=CompileError)
