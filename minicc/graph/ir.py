@@ -47,30 +47,23 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 
 from minicc.errors import Loc, merge_locs
+from minicc.graph.dtypes import (  # noqa: F401  the rest of the house has them from here
+    BF16,
+    BOOL,
+    DTYPES,
+    F16,
+    F32,
+    I8,
+    I16,
+    I32,
+    STORED,
+    U8,
+    U32,
+    DType,
+    decode,
+    encode,
+)
 from minicc.graph.printing import print_graph
-
-
-@dataclass(frozen=True)
-class DType:
-    """An element type. `numpy` is how the host holds it; a bool is a byte there, a 32-bit word on a TPU."""
-
-    name: str
-    numpy: np.dtype
-    kind: str  # "f" float, "i" integer, "b" bool
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes per element on the host."""
-        return self.numpy.itemsize
-
-    def __str__(self) -> str:
-        return self.name
-
-
-F32 = DType("f32", np.dtype(np.float32), "f")
-I32 = DType("i32", np.dtype(np.int32), "i")
-BOOL = DType("bool", np.dtype(np.bool_), "b")
-DTYPES = {dtype.name: dtype for dtype in (F32, I32, BOOL)}
 
 
 @dataclass(frozen=True)
@@ -86,8 +79,8 @@ class Type:
 
     @staticmethod
     def of(array: np.ndarray) -> Type:
-        """The type of a host's array, which must be of one of the dtypes."""
-        return Type(next(dtype for dtype in DTYPES.values() if dtype.numpy == array.dtype), array.shape)
+        """The type of a stored array: its numpy dtype says which of ours it is."""
+        return Type(STORED[array.dtype], array.shape)
 
     @property
     def elements(self) -> int:

@@ -7,10 +7,11 @@
       return %0
     }
 
-Invariants: scalar constants stand in place of their operand; attributes that say nothing (stride 1) are left
-out; every float is the shortest text that reads back as the same bits, nan, inf and -0.0 too; parameters have
-legal and different names. MLIR prints with one printer per op and can elide large arrays; here one printer
-serves every op and nothing is elided, so text is a faithful file format. Read next: text.py.
+Invariants: scalar constants stand in place of their operand, as 1.0 (f32), 1 (i32), true, or bf16(1.0);
+attributes that say nothing (stride 1) are left out; every float is the shortest text that reads back as the
+same bits, nan, inf and -0.0 too; parameters have legal and different names. MLIR prints with one printer per
+op and can elide large arrays; here one printer serves every op and nothing is elided, so text is a faithful
+file format. Read next: text.py.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minicc.graph.dtypes import BF16, BOOL, F32, I32, STORED, decode, encode
 from minicc.graph.elementwise import DEFAULTS
 
 if TYPE_CHECKING:  # ir.py imports this file, for Graph.__str__
     from minicc.graph.ir import Graph, Node, Value
 
 RESERVED = frozenset({"graph", "return", "true", "false", "inf", "nan"})  # words that cannot name a parameter
-_QUIET_NAN = 0x7FC00000
 _LOC_COLUMN = 64
 
 
@@ -85,22 +86,37 @@ def is_scalar_constant(node: Node) -> bool:
 
 
 def literal(value: np.ndarray) -> str:
-    """A rank-0 array as text: the shortest digits that read back as the same bits.
+    """A stored array of rank 0 as text, with its dtype where the digits alone do not say it.
 
-    >>> literal(np.array(0.1, np.float32)), literal(np.array(-0.0, np.float32)), literal(np.array(True))
-    ('0.1', '-0.0', 'true')
+    >>> literal(np.array(0.1, np.float32)), literal(np.array(True)), literal(np.array(7, np.uint8))
+    ('0.1', 'true', 'u8(7)')
     """
-    if value.dtype.kind == "f" and np.isnan(value):
-        bits = int(np.asarray(value, np.float32).view(np.uint32))
-        return "nan" if bits == _QUIET_NAN else f"nan(0x{bits:08x})"
-    return str(value[()]).lower()
+    dtype = STORED[value.dtype]
+    return digits(value) if dtype in (F32, I32, BOOL) else f"{dtype}({digits(value)})"
+
+
+def digits(value: np.ndarray) -> str:
+    """The digits of a stored array of rank 0: the shortest that read back as the same bits.
+
+    >>> digits(np.array(-0.0, np.float32)), digits(encode(0.1, BF16))
+    ('-0.0', '0.1')
+    """
+    dtype = STORED[value.dtype]
+    number = decode(value, dtype)
+    if dtype.kind == "f" and np.isnan(number):
+        bits = int(value.view(f"u{value.itemsize}"))
+        return "nan" if bits == int(encode(np.nan, dtype).view(f"u{value.itemsize}")) else f"nan(0x{bits:x})"
+    if dtype is BF16:
+        texts = (str(float(f"{number:.{places}g}")) for places in range(1, 10))
+        return next(text for text in texts if encode(float(text), BF16) == value)
+    return str(number[()]).lower()
 
 
 def attribute_text(value: Any) -> str:
     """An attribute as text: 3, sum, f32, [0,1], [1]x[0], or the nested digits of an array."""
     match value:
         case np.ndarray() if value.ndim == 0:
-            return literal(value)
+            return digits(value)
         case np.ndarray():
             return "[" + ", ".join(attribute_text(np.asarray(row)) for row in value) + "]"
         case (tuple() as left, tuple() as right):

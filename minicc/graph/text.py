@@ -8,7 +8,8 @@
     graph     = "graph" NAME "(" [NAME ":" type {"," NAME ":" type}] ")" "{" {statement} return "}"
     statement = VALUE "=" NAME "(" [operand {"," operand}] ")" {NAME "=" attribute} ":" type [LOC]
     return    = "return" operand {"," operand}
-    operand   = NAME | VALUE | NUMBER             a number is a scalar constant: 1.0 f32, 1 i32, true bool
+    operand   = NAME | VALUE | NUMBER | NAME "(" NUMBER ")"      a number is a scalar constant: 1.0 is f32,
+                                                  1 is i32, true is bool; of other dtypes, bf16(1.0)
     attribute = NAME | item ["x" item]
     item      = NUMBER | "[" [item {"," item}] "]"
     type      = NAME item
@@ -29,14 +30,15 @@ import numpy as np
 
 from minicc.errors import CompileError, Loc
 from minicc.graph.attributes import nearest
+from minicc.graph.dtypes import BF16, BOOL, DTYPES, F16, F32, I32, DType, encode
 from minicc.graph.infer import constant, infer
-from minicc.graph.ir import BOOL, DTYPES, F32, I32, Builder, DType, Graph, Type, Value
+from minicc.graph.ir import Builder, Graph, Type, Value
 from minicc.graph.printing import RESERVED
 
 _TOKEN = re.compile(r"""
     (?P<skip>   \s+ | (?://|\#).* )
   | (?P<loc>    loc\( [^(),]+:\d{1,9} (?:,[^(),]+:\d{1,9})* \) )
-  | (?P<number> -?(?:\d+\.\d*(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+ | \d+ | nan\(0x[0-9a-f]{8}\)
+  | (?P<number> -?(?:\d+\.\d*(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+ | \d+ | nan\(0x[0-9a-f]{1,8}\)
                  | (?:inf|nan)(?![\w.])) | (?:true|false)(?![\w.]) )
   | (?P<value>  %\w+ )
   | (?P<name>   [^\W\d][\w.]* )
@@ -44,8 +46,8 @@ _TOKEN = re.compile(r"""
   | (?P<odd>    . )
 """, re.VERBOSE)
 
-_MOST_F32 = math.nextafter(2.0**128 - 2.0**103, 0)  # what lies above rounds to infinity
-_LIMITS = {I32: (-2**31, 2**31 - 1), F32: (-_MOST_F32, _MOST_F32)}
+# the largest float of each dtype: what lies above rounds to infinity
+_MOST = {F32: 2.0**128 - 2.0**103, BF16: 2.0**128 - 2.0**119, F16: 2.0**16 - 2.0**4}
 _MOST_AXES = 64  # as many as numpy has
 _SHOWN = 100  # characters of a line that an error quotes
 _STATEMENT = "a statement such as %0 = add(x, y) : f32[4] loc(FILE:LINE), or return"
@@ -186,6 +188,10 @@ class _Parser:
         token = self.take("name value number", "an operand: a name, %value or number")
         if token.kind == "number":
             return constant(self.builder, self.number(token))
+        if token.text in DTYPES and self.took("("):
+            number = self.number(self.take("number", "a number"), DTYPES[token.text])
+            self.take(")")
+            return constant(self.builder, number)
         if token.text not in self.values:
             self.fail("this value is not defined above", "a parameter, or a value defined above", token,
                       nearest(token.text, self.values))
@@ -233,21 +239,29 @@ class _Parser:
             self.fail("unexpected word", "an integer of at most 18 digits", token)
         return int(token.text)
 
-    def number(self, token: Token, dtype: DType | None = None) -> np.generic:
-        """The value of a literal, in its own dtype or in a wanted one; an integer may stand for a float."""
+    def number(self, token: Token, dtype: DType | None = None) -> np.ndarray:
+        """The stored value of a literal, in its own dtype or a wanted one; an integer may stand for a float."""
         text = token.text
         own = BOOL if text in ("true", "false") else I32 if re.fullmatch(r"-?\d+", text) else F32
         dtype = dtype or own
-        if own != dtype and (own, dtype) != (I32, F32):
+        if own.kind != dtype.kind and (own.kind, dtype.kind) != ("i", "f"):
             self.fail(f"this is not a number of {dtype}", f"{dtype} digits", token)
         if dtype == BOOL:
-            return np.bool_(text == "true")
+            return np.array(text == "true")
         if text.startswith("nan("):
-            return np.uint32(int(text[4:-1], 16)).view(np.float32)
-        number, (low, high) = float(text), _LIMITS[dtype]
+            return self.nan(token, dtype)
+        number = float(text)
+        low, high = limits(dtype)
         if (number < low or number > high) and "inf" not in text:
             self.fail(f"this number does not fit {dtype}", f"{low} to {high}", token)
-        return dtype.numpy.type(number)
+        return encode(number, dtype)
+
+    def nan(self, token: Token, dtype: DType) -> np.ndarray:
+        """The nan of these bits."""
+        bits, size = int(token.text[4:-1], 16), dtype.itemsize
+        if bits >= 256**size:
+            self.fail(f"these bits do not fit {dtype}", f"{2 * size} digits", token)
+        return np.array(bits, f"u{size}").view(dtype.numpy)
 
     def array(self, words: Any, type: Type, token: Token) -> np.ndarray:
         """The value of a constant, whose digits must have the declared shape."""
@@ -266,3 +280,11 @@ def _mapped(words: Any, change: Callable[[Token], Any]) -> Any:
     if isinstance(words, str | Token):
         return change(words) if isinstance(words, Token) else words
     return tuple(_mapped(word, change) for word in words)
+
+
+def limits(dtype: DType) -> tuple[float, float]:
+    """The least and the greatest number that a dtype holds, or that rounds to one that it does."""
+    if dtype.kind == "f":
+        most = math.nextafter(_MOST[dtype], 0)
+        return -most, most
+    return int(np.iinfo(dtype.numpy).min), int(np.iinfo(dtype.numpy).max)
