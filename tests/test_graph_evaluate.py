@@ -131,7 +131,7 @@ def test_dot_general_is_einsum(left, right, einsum, attrs):
 @pytest.mark.parametrize("op", ELEMENTWISE)
 def test_every_elementwise_op_keeps_its_dtype_and_never_warns(op):
     row = ELEMENTWISE[op]
-    dtypes: dict[str, list[DType]] = {"f": [F32], "n": [F32, I32], "b": [BOOL], "nb": [F32, I32, BOOL]}
+    dtypes: dict[str, list[DType]] = {"f": [F32], "n": [F32, I32], "bi": [BOOL, I32], "i": [I32]}
     for dtype in dtypes[row.operands]:
         values = SPECIAL if dtype == F32 else np.array([0, 1, -1, 2**31 - 1, -2**31], np.int32)
         result = apply(op, [values.astype(dtype.numpy)] * row.arity)

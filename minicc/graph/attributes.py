@@ -14,13 +14,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from minicc.errors import CompileError, Loc, ShapeError
+from minicc.graph.dtypes import DTYPES, I8, I32, STORED, U8, DType
 from minicc.graph.elementwise import COMPARE, DEFAULTS, REDUCE
-from minicc.graph.ir import DTYPES, DType, Type
+from minicc.graph.ir import Type
 
 
 def _integer(value: Any) -> int:
@@ -45,25 +46,40 @@ def _dtype(value: Any) -> DType:
 def _array(value: Any) -> np.ndarray:
     array = np.array(value)
     array.flags.writeable = False
-    if all(array.dtype != dtype.numpy for dtype in DTYPES.values()):
+    if array.dtype not in STORED:
         raise TypeError
     return array
 
 
-Kind: TypeAlias = tuple[Callable[[Any], Any], str]  # makes a value normal; the words for what it should be
-_INTS: Kind = (_integers, "a tuple of integers")
-_PER_AXIS: Kind = (_integers, "one integer per axis of the operand")
-_DTYPE: Kind = (_dtype, "one of " + ", ".join(DTYPES))
-_AXIS_PAIR: Kind = (_pair, "a pair of axis tuples: lhs, rhs")
+class Kind(NamedTuple):
+    """What an attribute may be.
+
+    make: makes a value normal. words: what it should be. per_axis: one entry for each axis of the operand,
+    from this one on. optional: left out where it says what an op does anyway.
+    """
+
+    make: Callable[[Any], Any]
+    words: str
+    per_axis: int | None = None
+    optional: bool = False
+
+
+_AXIS = Kind(_integer, "an integer")
+_INTS = Kind(_integers, "a tuple of integers")
+_PER_AXIS = Kind(_integers, "one integer per axis of the operand", 0)
+_PER_SPATIAL = Kind(_integers, "one integer per axis of the operand, but for the first three", 3)
+_DTYPE = Kind(_dtype, "one of " + ", ".join(DTYPES))
+_RESULT_DTYPE = Kind(_dtype, _DTYPE.words, optional=True)
+_AXIS_PAIR = Kind(_pair, "a pair of axis tuples: lhs, rhs")
 
 
 def _one_of(words: Collection[str]) -> Kind:
-    return {word: word for word in words}.__getitem__, "one of " + ", ".join(words)
+    return Kind({word: word for word in words}.__getitem__, "one of " + ", ".join(words))
 
 
 ATTRIBUTES: dict[str, dict[str, Kind]] = {
-    "constant": {"value": (_array, "an array of " + ", ".join(DTYPES))},
-    "iota": {"axis": (_integer, "an integer"), "shape": _INTS, "dtype": _DTYPE},
+    "constant": {"value": Kind(_array, "an array of " + ", ".join(DTYPES))},
+    "iota": {"axis": _AXIS, "shape": _INTS, "dtype": _DTYPE},
     "compare": {"direction": _one_of(COMPARE)},
     "convert": {"dtype": _DTYPE},
     "broadcast_in_dim": {"shape": _INTS, "dims": _PER_AXIS},
@@ -72,7 +88,14 @@ ATTRIBUTES: dict[str, dict[str, Kind]] = {
     "slice": {"start": _PER_AXIS, "limit": _PER_AXIS, "stride": _PER_AXIS},
     "pad": {"low": _PER_AXIS, "high": _PER_AXIS, "interior": _PER_AXIS},
     "reduce": {"kind": _one_of(REDUCE), "axes": _INTS},
-    "dot_general": {"contract": _AXIS_PAIR, "batch": _AXIS_PAIR},
+    "dot_general": {"contract": _AXIS_PAIR, "batch": _AXIS_PAIR, "dtype": _RESULT_DTYPE},
+    "concatenate": {"axis": _AXIS},
+    "reverse": {"axes": _INTS},
+    "gather": {"axis": _AXIS},
+    "scatter": {"axis": _AXIS, "kind": _one_of(("set", "sum", "prod", "max", "min"))},
+    "dynamic_slice": {"sizes": _PER_AXIS},
+    "convolution": {"stride": _PER_SPATIAL, "dilation": _PER_SPATIAL, "low": _PER_SPATIAL,
+                    "high": _PER_SPATIAL, "dtype": _RESULT_DTYPE},
 }
 
 
@@ -86,20 +109,29 @@ def normal_attributes(op: str, operands: tuple[Type, ...], attrs: Mapping[str, A
                                hint=nearest(name, wanted))
     normal = {}
     for name, kind in wanted.items():
-        make, need = kind
-        count = len(operands[0].shape) if kind is _PER_AXIS else 2
+        if name not in attrs and kind.optional:
+            continue
         if name not in attrs and name not in DEFAULTS:
-            raise CompileError(op, f"attribute {name!r} is missing", need=need, at=at)
+            raise CompileError(op, f"attribute {name!r} is missing", need=kind.words, at=at)
+        count = 2 if kind.per_axis is None else max(len(operands[0].shape) - kind.per_axis, 0)
         value = attrs[name] if name in attrs else (DEFAULTS[name],) * count
         try:
-            normal[name] = make(value)
+            normal[name] = kind.make(value)
         except (TypeError, ValueError, KeyError):
-            raise CompileError(op, f"attribute {name!r} is malformed", got=repr(value), need=need,
+            raise CompileError(op, f"attribute {name!r} is malformed", got=repr(value), need=kind.words,
                                at=at) from None
-        if kind is _PER_AXIS and len(normal[name]) != count:
-            raise ShapeError(op, f"{name} needs one entry per axis", got=list(normal[name]),
+        if kind.per_axis is not None and len(normal[name]) != count:
+            raise ShapeError(op, f"{name} needs {kind.words}", got=list(normal[name]),
                              need=f"{count} entries for {operands[0]}", at=at)
+        if kind.optional and normal[name] is product_dtype(operands):
+            del normal[name]
     return normal
+
+
+def product_dtype(operands: tuple[Type, ...]) -> DType:
+    """The dtype of a dot or a convolution that names none: that of its operands, i32 for 8-bit integers."""
+    own = operands[0].dtype
+    return I32 if own in (I8, U8) else own
 
 
 def nearest(word: str, known: Collection[str]) -> str:
