@@ -11,7 +11,7 @@ Goes in: any legal Kernel. Comes out: a VectorKernel, whose source is there to b
 the outputs among the buffers it is given. Its tiles are its own choice (chunks.py). Two ideas:
 - An op writes into the array of an argument that dies in it, else into the output (if nothing else is kept
   there), else into an array that nobody needs any more. So chains run in place.
-- A dot becomes one np.matmul, batched where both operands have an axis; odd ones go to np.einsum.
+- A dot becomes one np.matmul (dots.py).
 Invariants: the text is made from the kernel's structure only, names are made safe, and no text of a user's is
 ever compiled; an array has one dimension per axis it varies over; nothing is copied that a view can express.
 
@@ -25,28 +25,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from string import ascii_letters
 from typing import Any
 
 import numpy as np
 
+from minicc.gpu.arrays import Array, Walk, contiguous_strides, expanded
 from minicc.gpu.calls import CALLS, Names, python_name
 from minicc.gpu.chunks import chunked
+from minicc.gpu.dots import dot_text
 from minicc.gpu.views import flat_index, padding
 from minicc.kernel.ir import Block, Guard, Kernel, Operand, Statement, post_order
 
 INDENT = "    "
 LEAVES = ("load", "constant")
-
-
-@dataclass(frozen=True, eq=False)
-class Array:
-    """A value in the text. unit: the axis along which neighbours lie side by side in memory."""
-
-    text: str
-    axes: tuple[str, ...]
-    dtype: str
-    unit: str = ""
 
 
 class _Writer:
@@ -57,6 +48,7 @@ class _Writer:
         self.sizes = {axis.name: axis.size for axis in kernel.axes}
         self.blocks = {axis.name: axis.block for axis in kernel.axes}
         self.loop = next((axis.name for axis in kernel.axes if axis.block < axis.size), "")
+        self.walk = Walk(self.blocks, self.loop)
         self.low, self.high = (self.names.fresh(self.loop, number) for number in (0, 1))
         self.head: list[str] = []
         self.cuts: list[str] = []  # lines that take the step's part of an array
@@ -82,16 +74,15 @@ class _Writer:
         sizes, steps = tuple(self.sizes[axis] for axis in axes), tuple(strides.values())
         if tuple(map(str, index)) != axes or sizes != shape:
             self.head.append(f"{name} = strided({name}, {flat.offset}, {sizes}, {steps})")
-        unit = next((axis for axis in axes if strides[axis] == 1), "")
         text = self.part(name, axes, f"{self.low}:{self.high}")
-        return Array(text, axes, str(operand.type.dtype), unit)
+        return Array(text, axes, str(operand.type.dtype), steps)
 
     def make(self, wish: str, axes: tuple[str, ...], dtype: object, number: int | None = None) -> Array:
         """A new array of one step's size."""
         name, shape = self.names.fresh(wish, number), tuple(self.blocks[axis] for axis in axes)
         self.head.append(f"{name} = empty({shape}, {dtype})")
         text = self.part(name, axes, f":{self.high} - {self.low}")
-        return Array(text, axes, str(dtype), axes[-1] if axes else "")
+        return Array(text, axes, str(dtype), contiguous_strides(shape))
 
     def part(self, name: str, axes: tuple[str, ...], cut: str) -> str:
         """The part of an array that a step of the loop works on."""
@@ -140,7 +131,7 @@ class _Writer:
         texts = [expanded(array, block.axes) for array in args]
         match block.op:
             case "dot":
-                return self.dot(block, args, out)
+                return dot_text(block, args[0], args[1], out, self.walk)
             case "reduce":
                 name = f"reduce_{block.attrs['kind']}"
                 axes = block.args[0].axes
@@ -158,42 +149,6 @@ class _Writer:
             case op:
                 name = python_name(op)
         return f"{name}({', '.join([*texts, f'out={out.text}'])})"
-
-    def dot(self, block: Block, args: Sequence[Array], out: Array) -> str:
-        """One matmul: rows are the axes of the left only, columns of the right only, batch those of both."""
-        (left, right), contract = args, block.attrs["contract"]
-        if not contract:
-            return f"multiply({expanded(left, block.axes)}, {expanded(right, block.axes)}, out={out.text})"
-        batch = tuple(axis for axis in block.axes if axis in left.axes and axis in right.axes)
-        rows, columns = (tuple(axis for axis in array.axes if axis not in (*batch, *contract))
-                         for array in (left, right))
-        if len(contract) == 1 and max(len(rows), len(columns)) <= 1 and (rows and columns or not batch):
-            lhs, rhs = matrix(left, (*batch, *rows, *contract)), matrix(right, (*batch, *contract, *columns))
-            return f"matmul({lhs}, {rhs}, out={permuted(out.text, out.axes, (*batch, *rows, *columns))})"
-        letters = dict(zip(self.sizes, ascii_letters, strict=False))
-        lhs, rhs, made = ("".join(letters[axis] for axis in array.axes) for array in (left, right, out))
-        return f"einsum('{lhs},{rhs}->{made}', {left.text}, {right.text}, out={out.text}, optimize=True)"
-
-
-def permuted(text: str, have: Sequence[str], want: Sequence[str]) -> str:
-    """The text of an array with its dimensions in another order."""
-    order = ", ".join(str(have.index(axis)) for axis in want)
-    return text if tuple(have) == tuple(want) else f"{text}.transpose({order})"
-
-
-def matrix(array: Array, axes: tuple[str, ...]) -> str:
-    """The array as a matrix, or a batch of them, that BLAS can read: one of the two dimensions is dense."""
-    text = permuted(array.text, array.axes, axes)
-    return text if array.unit in axes[-2:] else f"contiguous({text})"
-
-
-def expanded(array: Array, axes: Sequence[str]) -> str:
-    """The array's text, so that it broadcasts against values over `axes`."""
-    text = permuted(array.text, array.axes, [axis for axis in axes if axis in array.axes])
-    dims = ["None" if axis not in array.axes else ":" for axis in axes]
-    while dims and dims[0] == "None":  # leading dimensions need none
-        dims.pop(0)
-    return f"{text}[{', '.join(dims)}]" if "None" in dims else text
 
 
 def emit_source(kernel: Kernel) -> str:
