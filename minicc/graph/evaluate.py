@@ -118,6 +118,7 @@ _MOVES: dict[str, Callable[[Attrs, Arrays, Shape], Any]] = {
     "dynamic_slice": lambda attrs, arrays, shape:
         arrays[0][_window(arrays[1:], attrs["sizes"], arrays[0].shape)],
     "dynamic_update_slice": _dynamic_update_slice,
+    "optimization_barrier": lambda attrs, arrays, shape: arrays[0],
 }
 
 # -- what sums, or counts: 16-bit floats come widened, and the result is rounded once -------------------

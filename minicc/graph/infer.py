@@ -313,6 +313,7 @@ _RULES: dict[str, tuple[int, Callable[[Call], Type]]] = {
     "concatenate": (-1, _concatenate), "reverse": (1, _reverse), "gather": (2, _gather),
     "scatter": (3, _scatter), "dynamic_slice": (-1, _dynamic_slice),
     "dynamic_update_slice": (-2, _dynamic_update_slice), "convolution": (2, _convolution),
+    "optimization_barrier": (-1, lambda call: call.operands[0]),
 }
 OPS: tuple[str, ...] = tuple(_RULES)  # every op that computes something; "parameter" only stands for an input
 

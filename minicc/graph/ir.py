@@ -29,7 +29,21 @@ The ops, with their attributes (names after StableHLO):
     slice             start, limit, stride  one of each per axis
     pad               low, high, interior   (operand, scalar); low and high >= 0
     reduce            kind, axes            sum max min prod; the axes go
+    concatenate       axis                  one or more operands, one behind the other
+    reverse           axes
+    gather            axis                  (operand, i32 indices): the axis becomes those of the indices, where
+                                            an index out of range is clamped
+    scatter           axis, kind            (operand, i32 indices, updates of gather's type): set sum prod max
+                                            min, in the order of the indices; out of range they are dropped
+    dynamic_slice     sizes                 (operand, an i32 start per axis), moved so that the window fits
+    dynamic_update_slice                    (operand, update, an i32 start per axis), likewise
     dot_general       contract, batch       a pair of axis tuples each; gives batch, rest of lhs, rest of rhs
+    convolution       stride, dilation,     x[N, G, C, *S], w[G, O, C, *K] -> [N, G, O, *S'], zeros around x;
+                      low, high             S' = (S + low + high - (K - 1) * dilation - 1) // stride + 1
+    optimization_barrier                    the first operand, once all of them are there; no rule looks inside
+
+dot_general and convolution may name the dtype of their result (bf16 operands, f32 result) if that is not the
+operands' own (i32 for i8 and u8). A 16-bit float is computed in f32 and rounded once; integers wrap around.
 
 XLA's HLO and StableHLO have the same level, with regions for reduce and with explicit scalar broadcasts;
 tinygrad's UOp serves this level and all those below with one node type. Read next: infer.py, then text.py.

@@ -22,9 +22,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from minicc.errors import CompileError, Loc, merge_locs
+from minicc.graph.dtypes import BOOL, decode, encode
 from minicc.graph.infer import build
 from minicc.graph.ir import Builder, Graph, Node, Value
 from minicc.graph.printing import describe, is_scalar_constant
@@ -42,7 +41,10 @@ class Var:
 
 @dataclass(frozen=True)
 class Const:
-    """Matches a scalar constant of these bits, in any dtype: 1 matches 1.0, but 0.0 does not match -0.0."""
+    """Matches a scalar constant of these bits, in any dtype: 1 matches 1.0, but 0.0 does not match -0.0.
+
+    A bool matches bools alone.
+    """
 
     value: float
 
@@ -102,9 +104,11 @@ def find(pattern: Pattern, value: Value, found: Found) -> Found | None:
 def _is_constant(node: Node, value: float) -> bool:
     if not is_scalar_constant(node):
         return False
-    with np.errstate(all="ignore"):
-        wanted = np.asarray(value).astype(node.types[0].dtype.numpy)
-    return wanted == value and wanted.tobytes() == node.attrs["value"].tobytes()
+    dtype = node.types[0].dtype
+    if isinstance(value, bool) != (dtype is BOOL):
+        return False
+    wanted = encode(value, dtype)
+    return bool(decode(wanted, dtype) == value) and wanted.tobytes() == node.attrs["value"].tobytes()
 
 
 # -- rules ----------------------------------------------------------------------------------------------

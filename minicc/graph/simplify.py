@@ -117,7 +117,7 @@ def _folded(m: Match) -> Value | None:
 
 _PER_ELEMENT = any_of({*ELEMENTWISE, "compare", "select", "convert"})
 _MOVES = any_of({"reshape", "transpose", "slice", "broadcast_in_dim"})
-_FOLDABLE = any_of({*OPS} - {"constant", "iota", "broadcast_in_dim"})
+_FOLDABLE = any_of({*OPS} - {"constant", "iota", "broadcast_in_dim", "optimization_barrier"})
 
 RULES: tuple[Rule, ...] = (
     Rule("x * 1 -> x", multiply(X, const(1)), lambda m: m[X]),
@@ -125,13 +125,15 @@ RULES: tuple[Rule, ...] = (
     Rule("x + -0.0 -> x", add(X, const(-0.0)), lambda m: m[X]),  # and i32 + 0; but -0.0 + 0.0 is 0.0
     Rule("x - 0 -> x", subtract(X, const(0.0)), lambda m: m[X]),  # -0.0 - 0.0 is -0.0
     Rule("--x -> x", negate(negate(X)), lambda m: m[X]),
-    Rule("|-x| -> |x|", absolute(negate(X)), lambda m: m.build("abs", m[X])),
+    Rule("|-x| -> |x|", absolute(negate(X)), lambda m: None if m[X].dtype.unsigned else m.build("abs", m[X])),
     Rule("||x|| -> |x|", absolute(absolute(X)), lambda m: m.build("abs", m[X])),
     Rule("max(x, x) -> x", maximum(X, X), lambda m: m[X]),
     Rule("min(x, x) -> x", minimum(X, X), lambda m: m[X]),
     Rule("not not x -> x", not_(not_(X)), lambda m: m[X]),
     Rule("x and true -> x", and_(X, const(True)), lambda m: m[X]),
     Rule("x or false -> x", or_(X, const(False)), lambda m: m[X]),
+    Rule("x and -1 -> x", and_(X, const(-1)), lambda m: m[X]),
+    Rule("x or 0 -> x", or_(X, const(0)), lambda m: m[X]),
     Rule("select(true, x, y) -> x", select(const(True), X, Y), lambda m: m.like(m[X])),
     Rule("select(false, x, y) -> y", select(const(False), X, Y), lambda m: m.like(m[Y])),
     Rule("select(p, x, x) -> x", select(Y, X, X), lambda m: m.like(m[X])),
