@@ -96,7 +96,6 @@ def test_a_row_too_long_for_fast_memory_is_not_kept_whole():
 
 def test_an_index_scales_and_shifts():
     assert str(Index.axis("m").scaled(2, 3).scaled(1, -4)) == "2*m-1"
-    assert Index((("m", 2),), 3).at({"m": 5}) == 13
 
 
 def test_neutral_values_change_nothing():

@@ -19,16 +19,16 @@ from math import prod
 
 import numpy as np
 
+from minicc.graph.dtypes import decode, encode
 from minicc.graph.elementwise import REDUCE
-from minicc.graph.ir import F32, DType, Graph, Node, Type, Value
+from minicc.graph.ir import BOOL, F32, I32, DType, Graph, Node, Type, Value
 from minicc.kernel.collapse import collapse
 from minicc.kernel.cost import Target
+from minicc.kernel.index import Axis, AxisKind, Index, Lookup
 from minicc.kernel.ir import (
-    Axis,
-    AxisKind,
+    COMBINE,
     Block,
     Guard,
-    Index,
     Kernel,
     Operand,
     Scratch,
@@ -38,7 +38,8 @@ from minicc.kernel.ir import (
 from minicc.kernel.positions import Position, non_unit, operand_positions, view_source
 
 LARGEST_BODY = 64  # ops in one body; a longer chain of ops becomes several kernels
-COMBINE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"}
+MOVES = ("broadcast_in_dim", "transpose", "reshape", "slice", "reverse", "gather", "dynamic_slice",
+         "optimization_barrier")
 OUTPUT_AXES = ((), ("n",), ("m", "n"), ("b", "m", "n"), ("b", "h", "m", "n"))
 
 
@@ -48,7 +49,7 @@ class Illegal(Exception):
 
 
 @dataclass
-class _Pull:
+class Pull:
     """The body under construction: axes, operands, and what was pulled in already."""
 
     fused: Collection[Node]
@@ -56,6 +57,7 @@ class _Pull:
     buffer: Callable[[Node], str]
     sizes: dict[str, int] = field(default_factory=dict)
     operands: dict[tuple, Operand] = field(default_factory=dict)
+    scalars: dict[tuple, Operand] = field(default_factory=dict)
     known: dict[tuple[Value, Position], Block] = field(default_factory=dict)
     ops: int = 0
 
@@ -67,6 +69,21 @@ class _Pull:
             name = f"{wish}{number}"
         self.sizes[name] = size
         return name
+
+    def position(self, shape: tuple[int, ...]) -> Position:
+        """A new axis for each dimension that is not 1: where a kernel's result is walked."""
+        rank = len(non_unit(shape))
+        wishes = iter(OUTPUT_AXES[rank] if rank < len(OUTPUT_AXES) else [f"d{dim}" for dim in range(rank)])
+        return tuple(Index() if size == 1 else Index.axis(self.axis(size, next(wishes))) for size in shape)
+
+    def grid(self, kinds: Mapping[str, AxisKind]) -> tuple[Axis, ...]:
+        """All axes in order, untiled, but for those that a lookup walks: these have blocks of one element."""
+        walked = {name for op in self.operands.values() for index in op.index for name in index.walked}
+        if whole := [name for name in walked if kinds[name] is AxisKind.WHOLE and self.sizes[name] > 1]:
+            raise Illegal(f"it looks up a place for each element of {whole[0]}, which is needed at once")
+        return tuple(Axis(name, size, 1 if name in walked else size, kinds[name])
+                     for kind in (AxisKind.PARALLEL, AxisKind.WHOLE, AxisKind.SEQUENTIAL)
+                     for name, size in self.sizes.items() if kinds[name] is kind)
 
     def pull(self, value: Value, position: Position, dropped: tuple[str, ...]) -> Block:
         """The block of `value` at `position`. dropped: axes that a broadcast just lost, so that a reduction
@@ -85,67 +102,136 @@ class _Pull:
         if node.op == "constant" and node.attrs["value"].ndim == 0:
             scalar = {"value": node.attrs["value"]}
             return Block("constant", (), scalar, value.dtype, (), self.graph.lines(node))
-        if node.op == "pad":
-            low_high = zip(node.attrs["low"], node.attrs["high"], strict=True)
-            fill = _scalar(node.operands[1]) if any(map(any, low_high)) else None
-            return self._load(node.operands[0], operand_positions(node, position, _no_axis)[0], fill, node)
         if node not in self.fused:
-            return self._load(value, position, None, node)
+            return self._load(value, position, 0.0, node)
         return self.compute(value, position, dropped)
 
     def compute(self, value: Value, position: Position, dropped: tuple[str, ...]) -> Block:
         """The block that computes a node here, whether or not it is fused (the root of a kernel is not)."""
         node, locs = value.node, self.graph.lines(value.node)
-        if node.op == "pad":
-            return self._make(value, position, dropped)
+        if node.op in ("pad", "concatenate"):
+            return self._joined(node, position, dropped)
         if node.op == "iota":
             index = position[node.attrs["axis"]]
             return Block("iota", (), {"index": index}, value.dtype, index.axes, locs)
-        spare = [name for name in dropped if name not in _axes(position)]
-        made: list[str] = []
-
-        def new_axis(size: int) -> str:
-            reuse = [name for name in spare if self.sizes[name] == size and name not in made]
-            name = reuse[0] if node.op == "reduce" and reuse else self.axis(size, "k")
-            made.append(name)
-            return name
-
-        positions = operand_positions(node, position, new_axis)
-        if node.op in ("broadcast_in_dim", "transpose", "reshape", "slice"):
+        make = Making(self, node.op == "reduce", [name for name in dropped if name not in _axes(position)])
+        positions = operand_positions(node, position, make)
+        if node.op in MOVES:
             lost = tuple(name for name in _axes(position) if name not in _axes(positions[0]))
             return self.pull(node.operands[0], positions[0], dropped + lost)
-        args = tuple(self.pull(*pair, dropped) for pair in zip(node.operands, positions, strict=True))
+        made = make.made
+        args = [self.pull(*pair, dropped) for pair in zip(node.operands, positions, strict=True)]
         if any(name not in arg.axes for name in made for arg in args):
             raise Illegal("it would sum over an axis that its operand does not vary along")
         axes = tuple(dict.fromkeys(name for arg in args for name in arg.axes))
         attrs: dict = dict(node.attrs)
         op = node.op
-        if node.op == "dot_general":
+        if node.op in ("dot_general", "convolution"):
             op, attrs = "dot", {"contract": tuple(made)}
         elif node.op == "reduce":
             attrs = {"kind": node.attrs["kind"], "axes": tuple(made)}
-        return Block(op, args, attrs, value.dtype, tuple(name for name in axes if name not in made), locs)
+        kept = tuple(name for name in axes if name not in made)
+        return Block(op, tuple(args), attrs, value.dtype, kept, locs)
 
-    def _load(self, value: Value, position: Position, fill: float | None, reader: Node) -> Block:
-        """Read a buffer; its dimensions of 1 are dropped from the view."""
-        kept = non_unit(value.shape)
+    def _joined(self, node: Node, position: Position, dropped: tuple[str, ...]) -> Block:
+        """A pad or a concatenation: each operand at its shifted position, chosen where that is inside it.
+
+        What an operand gives outside does not matter, but that it can be read there: see _load.
+        """
+        positions = operand_positions(node, position, Making(self, False, []))
+        if node.op == "pad":
+            operand, fill = node.operands
+            if operand.node not in self.fused and fill.op == "constant":
+                return self._load(operand, positions[0], _scalar(fill), node)
+            inside = [test for index, size in zip(positions[0], operand.shape, strict=True)
+                      for test in self._within(index, size, node)]
+            value, outside = self.pull(operand, positions[0], dropped), self.pull(fill, (), dropped)
+            for test in inside:
+                value = self._op("select", (test, value, outside), node)
+            return value
+        axis = node.attrs["axis"]
+        value = self.pull(node.operands[0], positions[0], dropped)
+        for operand, place in zip(node.operands[1:], positions[1:], strict=True):
+            behind = self._compare(place[axis], "ge", 0, node)
+            value = self._op("select", (behind, self.pull(operand, place, dropped), value), node)
+        return value
+
+    def _op(self, op: str, args: tuple[Block, ...], node: Node, dtype: DType | None = None,
+            **attrs: str) -> Block:
+        """A block of a node's that computes element by element."""
+        axes = tuple(dict.fromkeys(name for arg in args for name in arg.axes))
+        return Block(op, args, attrs, dtype or node.types[0].dtype, axes, self.graph.lines(node))
+
+    def _compare(self, index: Index, direction: str, limit: int, node: Node) -> Block:
+        """Where an index compares so with a number."""
+        number = Block("constant", (), {"value": np.array(limit, np.int32)}, I32, ())
+        here = Block("iota", (), {"index": index}, I32, index.axes, self.graph.lines(node))
+        return self._op("compare", (here, number), node, BOOL, direction=direction)
+
+    def _within(self, index: Index, size: int, node: Node) -> list[Block]:
+        """The tests that an index is inside a dimension; those that always hold are left out."""
+        low, high = self.reach(index)
+        tests = [("ge", 0)] * (low < 0) + [("lt", size)] * (high >= size)
+        return [self._compare(index, direction, limit, node) for direction, limit in tests]
+
+    def reach(self, index: Index) -> tuple[int, int]:
+        """The smallest and the largest value that an index takes over all its axes."""
+        spans = [stride * (self.sizes[name] - 1) for name, stride in index.terms]
+        low, high = (index.offset + sum(edge(span, 0) for span in spans) for edge in (min, max))
+        return low, high + sum(lookup.clamp or 0 for lookup in index.lookups)
+
+    def scalar(self, value: Value) -> str:
+        """The name of an array whose elements indices look up."""
+        buffer = self.buffer(view_source(value).node)
+        if (buffer, value.type) not in self.scalars:
+            self.scalars[buffer, value.type] = Operand(self._name(buffer), buffer, value.type, ())
+        return self.scalars[buffer, value.type].name
+
+    def _name(self, buffer: str) -> str:
+        """A name for one more operand of a buffer."""
+        same = sum(one.buffer == buffer for one in (*self.operands.values(), *self.scalars.values()))
+        return buffer if not same else f"{buffer}_{same + 1}"
+
+    def _load(self, value: Value, position: Position, fill: float, reader: Node) -> Block:
+        """Read a buffer, and `fill` where the position leaves it; dimensions of 1 that it does not leave are
+        dropped from the view."""
+        reaches = [self.reach(index) for index in position]
+        leaves = [low < 0 or high >= size for (low, high), size in zip(reaches, value.shape, strict=True)]
+        kept = [dim for dim, size in enumerate(value.shape) if size != 1 or leaves[dim]]
         view = Type(value.dtype, tuple(value.shape[dim] for dim in kept))
         index = tuple(position[dim] for dim in kept)
-        if fill is not None:  # a dimension of 1 that a pad moves out of the array must stay
-            view, index = value.type, position
+        if any(found.lookups for found, leaving in zip(position, leaves, strict=True) if leaving):
+            raise Illegal("it would look up a place outside of an array")
         buffer = self.buffer(view_source(value).node)
-        key = (buffer, view, index, fill)
+        beyond = fill if any(leaves) else None
+        key = (buffer, view, index, beyond)
         if key not in self.operands:
-            same = sum(operand.buffer == buffer for operand in self.operands.values())
-            name = buffer if not same else f"{buffer}_{same + 1}"
-            self.operands[key] = Operand(name, buffer, view, index, fill)
+            self.operands[key] = Operand(self._name(buffer), buffer, view, index, beyond)
         axes = tuple(dict.fromkeys(self.operands[key].axes))
         locs = self.graph.lines(reader)
         return Block("load", (), {"ref": self.operands[key].name}, value.dtype, axes, locs)
 
 
-def _no_axis(size: int) -> str:
-    raise AssertionError("this op makes no axis")
+@dataclass
+class Making:
+    """What the rule of one node asks for: axes, which a reduction may share with those a broadcast lost, and
+    lookups."""
+
+    body: Pull
+    shares: bool
+    spare: list[str]
+    made: list[str] = field(default_factory=list)
+
+    def axis(self, size: int, wish: str = "k") -> str:
+        """A new axis, or one of the spare ones of this size."""
+        reuse = [name for name in self.spare if self.body.sizes[name] == size and name not in self.made]
+        name = reuse[0] if self.shares and reuse else self.body.axis(size, wish)
+        self.made.append(name)
+        return name
+
+    def lookup(self, scalars: Value, position: Position, clamp: int | None) -> Index:
+        """A number of an i32 array, as an index."""
+        return Index(lookups=(Lookup(self.body.scalar(scalars), position, clamp),))
 
 
 def _axes(position: Position) -> tuple[str, ...]:
@@ -155,7 +241,7 @@ def _axes(position: Position) -> tuple[str, ...]:
 def _scalar(value: Value) -> float:
     if value.op != "constant":
         raise Illegal("a pad value that is not a constant")
-    return float(value.node.attrs["value"])
+    return float(decode(value.node.attrs["value"], value.dtype))
 
 
 def build_kernel(
@@ -165,22 +251,23 @@ def build_kernel(
 
     Raises: Illegal, with the reason, if its axes cannot be walked by one grid or would not fit the target.
     """
-    body = _Pull(fused, graph, buffer)
-    rank = len(non_unit(root.shape))
-    names = OUTPUT_AXES[rank] if rank < len(OUTPUT_AXES) else tuple(f"d{dim}" for dim in range(rank))
-    wishes = iter(names)
-    position = tuple(
-        Index() if size == 1 else Index.axis(body.axis(size, next(wishes))) for size in root.shape)
+    body = Pull(fused, graph, buffer)
+    position = body.position(root.shape)
+    names = _axes(position)
     value = body.compute(root, position, ())
     kinds = _axis_kinds(value, names, body.sizes)
-    rank_of = {AxisKind.PARALLEL: 0, AxisKind.WHOLE: 1, AxisKind.SEQUENTIAL: 2}
-    order = sorted(body.sizes, key=lambda name: rank_of[kinds[name]])
-    axes = tuple(Axis(name, body.sizes[name], body.sizes[name], kinds[name]) for name in order)
+    axes = body.grid(kinds)
     view = Type(root.dtype, tuple(body.sizes[name] for name in names))
     out_name = buffer(root.node)
     output = Operand(out_name, out_name, view, tuple(Index.axis(name) for name in names))
     statements, scratch = _statements(value, output.name, kinds)
-    kernel = Kernel(_kernel_name(value), axes, tuple(body.operands.values()), (output,), scratch, statements)
+    kernel = Kernel(kernel_name(value), axes, tuple(body.operands.values()), (output,), scratch, statements,
+                    tuple(body.scalars.values()))
+    return finished(kernel, target)
+
+
+def finished(kernel: Kernel, target: Target) -> Kernel:
+    """The kernel in its final form. Raises: Illegal, if the target cannot run it."""
     kernel = collapse(_in_order(kernel))
     _check(kernel, target)
     return kernel
@@ -241,10 +328,7 @@ def _statements(
 def neutral_value(kind: str, dtype: DType) -> np.ndarray:
     """What leaves any value unchanged when combined with it: 0 for a sum, the smallest number for a max."""
     neutral = REDUCE[kind][1]
-    if dtype.kind == "i" and np.isinf(neutral):
-        limits = np.iinfo(dtype.numpy)
-        neutral = limits.min if neutral < 0 else limits.max
-    return np.array(neutral, dtype.numpy)
+    return encode(neutral, dtype)  # where there is no infinity, the largest or smallest number
 
 
 def _in_order(kernel: Kernel) -> Kernel:
@@ -258,7 +342,7 @@ def _in_order(kernel: Kernel) -> Kernel:
     return replace(kernel.mapped(sort), scratch=scratch)
 
 
-def _kernel_name(root: Block) -> str:
+def kernel_name(root: Block) -> str:
     """The ops of the body in order, each run of equal ones once, four at most."""
     blocks = [block for block in post_order(root) if block.op not in ("load", "constant")]
     ops = list(dict.fromkeys(block.attrs.get("kind", block.op) for block in blocks))

@@ -22,9 +22,11 @@ from typing import NoReturn
 import numpy as np
 
 from minicc.errors import MachineFault
+from minicc.graph.dtypes import encode, widen
 from minicc.graph.elementwise import REDUCE
 from minicc.graph.evaluate import elementwise_numpy, host_dtype
-from minicc.kernel.ir import Axis, Block, Guard, Index, Kernel, Module, Operand
+from minicc.kernel.index import Axis, Index, Lookup
+from minicc.kernel.ir import Block, Guard, Kernel, Module, Operand
 from minicc.kernel.pipeline import Command, PipelinedKernel, Verb, blocks_of
 
 Arrays = MutableMapping[str, np.ndarray]
@@ -34,10 +36,11 @@ Point = Mapping[str, int]
 @dataclass(frozen=True)
 class _Place:
     """One step of a kernel's grid: where each axis stands, in elements, and how many elements are at work
-    there."""
+    there. scalars: the arrays that lookups read."""
 
     kernel: Kernel
     point: Point
+    scalars: Mapping[str, np.ndarray]
     float64: bool = False
 
     def walk(self, axis: Axis) -> np.ndarray:
@@ -53,7 +56,13 @@ class _Place:
         total = np.full([1] * len(self.kernel.axes), index.offset)
         for name, stride in index.terms:
             total = total + stride * self.walk(self.kernel.axis(name))
-        return total
+        return sum(map(self.found, index.lookups), total)
+
+    def found(self, lookup: Lookup) -> np.ndarray:
+        """The number that a lookup reads here."""
+        value = self.scalars[lookup.scalars][tuple(map(self.index, lookup.index))]
+        value = value.reshape([1] * len(self.kernel.axes)) if not lookup.index else value
+        return value if lookup.clamp is None else np.clip(value, 0, lookup.clamp)
 
     def elements(self, operand: Operand) -> tuple[np.ndarray, ...]:
         """An index array per dimension of the operand, ready for numpy's advanced indexing."""
@@ -76,19 +85,32 @@ def read_block(place: _Place, operand: Operand, array: np.ndarray) -> np.ndarray
     if operand.fill is None:
         return view[where]
     sizes = operand.type.shape
-    inside = reduce(np.logical_and, [(i >= 0) & (i < size) for i, size in zip(where, sizes, strict=True)])
     clipped = tuple(np.clip(i, 0, size - 1) for i, size in zip(where, sizes, strict=True))
-    return np.where(inside, view[clipped], view.dtype.type(operand.fill))
+    fill = encode(np.asarray(operand.fill), operand.type.dtype) if view.dtype.kind != "f" else operand.fill
+    return np.where(_inside(where, sizes), view[clipped], np.asarray(fill, view.dtype))
+
+
+def _inside(where: Sequence[np.ndarray], sizes: Sequence[int]) -> np.ndarray:
+    return reduce(np.logical_and, [(i >= 0) & (i < size) for i, size in zip(where, sizes, strict=True)])
 
 
 def write_block(place: _Place, operand: Operand, array: np.ndarray, value: np.ndarray) -> None:
-    """Store a block of the output at this step."""
+    """Store a block of the output at this step; in place, what lies outside is dropped."""
     view = array.reshape(operand.type.shape)
     where = place.elements(operand)
-    if where:
+    if not where:
+        view[...] = value.reshape(())
+    elif not operand.in_place:
         view[where] = value
     else:
-        view[...] = value.reshape(())
+        inside = _inside(where, view.shape)
+        *places, value, inside = np.broadcast_arrays(*where, value, inside)
+        view[tuple(place[inside] for place in places)] = value[inside]
+
+
+def scalar_arrays(kernel: Kernel, buffers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the kernel has in scalar memory."""
+    return {one.name: buffers[one.buffer].reshape(one.type.shape) for one in kernel.scalars}
 
 
 def run_body(place: _Place, state: Arrays) -> None:
@@ -116,7 +138,7 @@ def _apply(place: _Place, block: Block, args: list[np.ndarray], state: Arrays) -
         case "constant":
             return block.attrs["value"].reshape([1] * len(kernel.axes))
         case "iota":
-            return place.index(block.attrs["index"]).astype(block.dtype.numpy)
+            return encode(place.index(block.attrs["index"]), block.dtype)
         case "reduce":
             ufunc, _ = REDUCE[block.attrs["kind"]]
             axes = _numbers(kernel, block.attrs["axes"])
@@ -140,14 +162,18 @@ def _dot(kernel: Kernel, block: Block, lhs: np.ndarray, rhs: np.ndarray) -> np.n
     out = "".join(c for n, c in enumerate(letters) if n not in contract and c in lhs_in + rhs_in)
     sizes = np.broadcast_shapes(lhs.shape, rhs.shape)
     shape = [1 if n in contract else size for n, size in enumerate(sizes)]
-    return np.einsum(f"{lhs_in},{rhs_in}->{out}", lhs.squeeze(), rhs.squeeze(), optimize=True).reshape(shape)
+    lhs, rhs = (widen(side.squeeze()) for side in (lhs, rhs))
+    if block.dtype.kind == "i":  # small integers multiply as what they add up to
+        lhs, rhs = lhs.astype(block.dtype.numpy), rhs.astype(block.dtype.numpy)
+    return np.einsum(f"{lhs_in},{rhs_in}->{out}", lhs, rhs, optimize=True).reshape(shape)
 
 
 def evaluate_kernel(kernel: Kernel, buffers: Arrays, float64: bool = False) -> None:
     """Run one kernel over its whole grid, reading and writing whole buffers by name."""
     state: dict[str, np.ndarray] = {}
+    scalars = scalar_arrays(kernel, buffers)
     for point in kernel.grid():
-        place = _Place(kernel, point, float64)
+        place = _Place(kernel, point, scalars, float64)
         for operand in kernel.inputs:
             state[operand.name] = read_block(place, operand, buffers[operand.buffer])
         run_body(place, state)
@@ -167,8 +193,9 @@ def allocate(
     for kernel in module.kernels:
         for operand in kernel.outputs:
             dtype = host_dtype(operand.type.dtype, float64)
-            poison = {"f": np.nan, "i": 2**31 - 1, "b": True}[dtype.kind]
-            buffers[operand.buffer] = np.full(operand.type.shape, poison, dtype)
+            poison = {"f": np.nan, "i": 2**31 - 1, "b": True}[operand.type.dtype.kind]
+            held = poison if dtype.kind == "f" else encode(poison, operand.type.dtype)
+            buffers[operand.buffer] = np.full(operand.type.shape, held, dtype)
     return buffers
 
 
@@ -217,7 +244,8 @@ class _Run:
 
     def __init__(self, pipelined: PipelinedKernel, buffers: Arrays) -> None:
         self.kernel, self.buffers, self.state = pipelined.kernel, buffers, dict[str, np.ndarray]()
-        self.places = [_Place(self.kernel, point) for point in self.kernel.grid()]
+        scalars = scalar_arrays(self.kernel, buffers)
+        self.places = [_Place(self.kernel, point, scalars) for point in self.kernel.grid()]
         self.operands = {operand.name: operand for operand in self.kernel.operands}
         self.channels = {name: _Channel(depth) for name, depth in pipelined.depths.items()}
 

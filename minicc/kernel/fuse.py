@@ -20,6 +20,7 @@ tile.py.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from minicc.graph.ir import Graph, Node, Value, users
@@ -27,6 +28,7 @@ from minicc.kernel.build import Illegal, build_kernel
 from minicc.kernel.cost import Cost, Target, cost
 from minicc.kernel.ir import Kernel, Module
 from minicc.kernel.positions import has_position, view_source
+from minicc.kernel.update import UPDATES, base_buffer, build_update, copy_kernel, shares_buffer
 from minicc.trace import Step
 
 LEAVES = ("parameter", "constant")
@@ -47,6 +49,8 @@ class _State:
     costs: dict[Node, Cost] = field(default_factory=dict)
 
     def build(self, root: Node, fused: set[Node]) -> Kernel:
+        if root.op in UPDATES:
+            return build_update(self.graph, root, fused, self.buffer, self.target)
         return build_kernel(self.graph, Value(root), fused, self.buffer, self.target)
 
     def buffer(self, node: Node) -> str:
@@ -63,9 +67,9 @@ def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Modu
     """Group a graph into kernels. log receives a Step for each node: fused or not, and why, with both
     costs."""
     nodes = graph.nodes()
-    state = _State(graph, target, _buffer_names(graph))
-    needed = _needed_in_memory(graph)
     user_table = users(nodes)
+    state = _State(graph, target, _buffer_names(graph, user_table))
+    needed = _needed_in_memory(graph)
     for node in reversed(nodes):
         consumers = user_table.get(node, [])
         if node.op in LEAVES or node.op == "reshape":  # a reshape is a view of a buffer, or of nothing at all
@@ -77,11 +81,19 @@ def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Modu
         if log is not None:
             log.append(Step(f"{state.names[node]} {node.op}", reason.taken, reason.why))
     order = [node for node in nodes if node in state.kernels]
-    return _module(state, _named([state.kernels[node] for node in order]))
+    return _module(state, _named([kernel for node in order for kernel in _with_copy(state, node)]))
 
 
-def _buffer_names(graph: Graph) -> dict[Node, str]:
-    """A name for each node's buffer, different from every other."""
+def _with_copy(state: _State, node: Node) -> list[Kernel]:
+    """The kernel of a node; before an update, the copy of its base, unless the base is there already."""
+    kernels = [state.kernels[node]]
+    if node.op in UPDATES and state.buffer(base_buffer(node)) != state.buffer(node):
+        kernels.insert(0, copy_kernel(node.operands[0], state.buffer(base_buffer(node)), state.buffer(node)))
+    return kernels
+
+
+def _buffer_names(graph: Graph, user_table: Mapping[Node, list[Node]]) -> dict[Node, str]:
+    """A name for each node's buffer, different from every other, but for an update's base: see update.py."""
     names: dict[Node, str] = {}
     taken: set[str] = set()
     outputs = list(dict.fromkeys(view_source(value).node for value in graph.outputs))
@@ -94,6 +106,9 @@ def _buffer_names(graph: Graph) -> dict[Node, str]:
                 wish += "_"
             names[node] = wish
             taken.add(wish)
+    for node in reversed(graph.nodes()):
+        if node.op in UPDATES and shares_buffer(node, user_table[node.operands[0].node], outputs):
+            names[node.operands[0].node] = names[node]
     return names
 
 
@@ -105,9 +120,18 @@ def _needed_in_memory(graph: Graph) -> dict[Node, str]:
     """The nodes whose result must be a buffer, whatever it costs, and why."""
     needed = {}
     for node in graph.nodes():
-        if node.op == "pad" or not has_position(node):
-            needed[view_source(node.operands[0]).node] = f"a {node.op} reads it, and needs it in memory"
+        for value in node.operands[:len(node.operands) if has_position(node) else 1]:
+            if not has_position(node) or _reads_memory(node, value):
+                needed[view_source(value).node] = f"a {node.op} reads it, and needs it in memory"
     return needed | {view_source(value).node: "it is an output" for value in graph.outputs}
+
+
+def _reads_memory(node: Node, value: Value) -> bool:
+    """Whether an operand is read at places that no block of a value has: outside of it, or looked up."""
+    if node.op in UPDATES:
+        return value is not node.operands[2 if node.op == "scatter" else 1]
+    return node.op in ("gather", "dynamic_slice") or (
+        node.op == "convolution" and value is node.operands[0])
 
 
 def _decide(state: _State, node: Node, consumers: list[Node], refusal: str) -> Step:
@@ -140,6 +164,8 @@ def _decide(state: _State, node: Node, consumers: list[Node], refusal: str) -> S
 def _refusal(state: _State, node: Node, roots: tuple[Node, ...]) -> str:
     """Why a node that could be fused should not be, whatever the model says; empty when it may."""
     dot_roots = [root for root in roots if _has_dot(state.kernels[root])]
+    if node.op in UPDATES:
+        return "it changes its buffer in place"
     if node.op != "dot_general" and dot_roots and _epilogue_of_dot(node):
         return "it ends a dot's kernel: there it is computed once, and a buffer follows in any case"
     return ""
@@ -153,7 +179,7 @@ def _epilogue_of_dot(node: Node) -> bool:
     """Whether the node computes elementwise on the result of a dot, of the same size, perhaps through other
     nodes."""
     elements = node.types[0].elements
-    while node.op != "dot_general":
+    while node.op not in ("dot_general", "convolution"):
         larger = [v.node for v in node.operands if v.type.elements >= elements and v.op not in SPREAD]
         if len(larger) != 1 or node.op == "reduce":
             return False
@@ -176,6 +202,6 @@ def _module(state: _State, kernels: tuple[Kernel, ...]) -> Module:
     graph = state.graph
     inputs = tuple((state.buffer(value.node), value.type) for value in graph.inputs)
     outputs = tuple((state.buffer(view_source(value).node), value.type) for value in graph.outputs)
-    used = {operand.buffer for kernel in kernels for operand in kernel.inputs} | {name for name, _ in outputs}
+    used = {operand.buffer for kernel in kernels for operand in kernel.reads} | {name for name, _ in outputs}
     arrays = {state.buffer(node): node.attrs["value"] for node in graph.nodes() if node.op == "constant"}
     return Module(graph.name, kernels, inputs, outputs, {k: v for k, v in arrays.items() if k in used})

@@ -14,13 +14,14 @@ block) steps, and at each step a block of `block` elements (fewer at the end) is
 at which index it is read or written, one affine expression of axes per dimension, in elements; an axis name
 in it stands for all the elements of the axis's block. Every value in the body varies over some axes, and
 broadcasts along the others like numpy. So broadcasting, transposing and slicing need no op in a body: they
-are in the operands' indices, and `tile` only sets the blocks.
+are in the operands' indices, and `tile` only sets the blocks. An index may also look up a number in scalar
+memory (index.py); an output in place changes a part of what its buffer holds: gather, scatter, cache update.
 
 Axes are parallel (in every output, never reduced), sequential (reduced into an accumulator, step by step)
 or whole (the block is the whole axis). Guards: a statement runs always, or at the first or last step of all
 sequential axes. Invariants (see verify): parallel axes come before sequential ones; a whole axis has one
 step; what runs `always` or `first` writes accumulators, `last` writes outputs, and with no sequential axis
-there is only `always`.
+there is only `always`; an output in place is written always, each step after those before it.
 
 It is the idea of a Pallas kernel (grid, BlockSpec, scratch, body), with einsum's named axes in place of
 block shapes; Triton writes the same thing as pointers and masks. Read next: fuse.py makes kernels, tile.py
@@ -38,87 +39,12 @@ from typing import Any
 import numpy as np
 
 from minicc.errors import CompileError, Loc
-from minicc.graph.ir import DType, Type
+from minicc.graph.dtypes import DType, decode
+from minicc.graph.ir import Type
+from minicc.kernel.index import Axis, AxisKind, Index
 
-
-class AxisKind(Enum):
-    """How the grid treats an axis."""
-
-    PARALLEL = "parallel"
-    SEQUENTIAL = "sequential"
-    WHOLE = "whole"
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One axis of the iteration space. size and block in elements; an untiled axis is one block.
-
-    >>> Axis("k", 784, 112, AxisKind.SEQUENTIAL).steps
-    7
-    """
-
-    name: str
-    size: int
-    block: int
-    kind: AxisKind
-
-    @property
-    def steps(self) -> int:
-        """How many blocks cover the axis."""
-        return -(-self.size // self.block)
-
-    @property
-    def ragged(self) -> bool:
-        """Whether the last block is smaller than the others."""
-        return self.size % self.block != 0
-
-    def extent(self, step: int) -> int:
-        """Elements of the block at this step."""
-        return min(self.block, self.size - step * self.block)
-
-    def __str__(self) -> str:
-        return f"{self.name} = {self.steps} x {self.block} of {self.size} {self.kind.value}"
-
-
-@dataclass(frozen=True)
-class Index:
-    """An affine index along one dimension: sum of axis * stride, plus offset; in elements.
-
-    >>> str(Index((("m", 2),), 3)), str(Index.axis("m")), str(Index())
-    ('2*m+3', 'm', '0')
-    """
-
-    terms: tuple[tuple[str, int], ...] = ()
-    offset: int = 0
-
-    @staticmethod
-    def axis(name: str) -> Index:
-        """The index that walks one axis."""
-        return Index(((name, 1),))
-
-    def scaled(self, factor: int, shift: int = 0) -> Index:
-        """self * factor + shift."""
-        terms = tuple((name, stride * factor) for name, stride in self.terms)
-        return Index(terms, self.offset * factor + shift)
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The axes this index moves along."""
-        return tuple(name for name, _ in self.terms)
-
-    def at(self, starts: Mapping[str, int]) -> int:
-        """Where it points when each axis stands at the given element."""
-        return self.offset + sum(stride * starts[name] for name, stride in self.terms)
-
-    def renamed(self, names: Mapping[str, str]) -> Index:
-        """The same index over axes of other names."""
-        return Index(tuple((names.get(name, name), stride) for name, stride in self.terms), self.offset)
-
-    def __str__(self) -> str:
-        parts = [name if stride == 1 else f"{stride}*{name}" for name, stride in self.terms]
-        if self.offset or not parts:
-            parts.append(str(self.offset))
-        return "+".join(parts).replace("+-", "-")
+COMBINE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"}  # kind of reduce -> op
+OLD = "_old"  # out_old: the input through which a kernel reads what it updates in place
 
 
 @dataclass(frozen=True)
@@ -127,7 +53,8 @@ class Operand:
 
     name: within the kernel. buffer: the array's name in the module. type: how this kernel views the buffer,
     which is contiguous and row-major: a reshape of it costs nothing. index: one per dimension of type.
-    fill: what elements outside the array read as; None when the index never leaves it.
+    fill: what elements outside the array read as; None when the index never leaves it. in_place: an output
+    whose buffer holds something already, of which the kernel changes a part; what it writes outside is lost.
     """
 
     name: str
@@ -135,6 +62,7 @@ class Operand:
     type: Type
     index: tuple[Index, ...]
     fill: float | None = None
+    in_place: bool = False
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -144,6 +72,7 @@ class Operand:
     def __str__(self) -> str:
         fill = "" if self.fill is None else f" else {self.fill}"
         of = "" if self.name == self.buffer else f" of {self.buffer}"
+        of += " in place" if self.in_place else ""
         return f"{self.name}: {self.type} at ({', '.join(map(str, self.index))}){fill}{of}"
 
 
@@ -193,7 +122,7 @@ class Block:
             case "load":
                 return self.attrs["ref"]
             case "constant":
-                return constant_text(self.attrs["value"])
+                return constant_text(decode(self.attrs["value"], self.dtype))
         parts = [arg.text(names) for arg in self.args]
         parts += [f"{name}={attribute_text(value)}" for name, value in self.attrs.items()]
         if self.op == "iota":
@@ -233,7 +162,10 @@ class Statement:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One grid, one body. axes: outermost first, which is the order of the steps."""
+    """One grid, one body. axes: outermost first, which is the order of the steps.
+
+    scalars: i32 arrays that stand whole in scalar memory before the first step, for the lookups of indices.
+    """
 
     name: str
     axes: tuple[Axis, ...]
@@ -241,6 +173,7 @@ class Kernel:
     outputs: tuple[Operand, ...]
     scratch: tuple[Scratch, ...]
     body: tuple[Statement, ...]
+    scalars: tuple[Operand, ...] = ()
 
     def axis(self, name: str) -> Axis:
         """The axis of this name. Raises: CompileError if there is none."""
@@ -295,6 +228,26 @@ class Kernel:
         sizes = {axis.name: axis.block for axis in self.axes}
         return tuple(prod(sizes[name] for name in index.axes) for index in operand.index)
 
+    @property
+    def reads(self) -> tuple[Operand, ...]:
+        """Everything it needs from memory: its inputs and its scalars."""
+        return self.inputs + self.scalars
+
+    @property
+    def walked(self) -> frozenset[str]:
+        """The axes that lookups walk: their blocks have one element."""
+        return frozenset(name for op in self.operands for index in op.index for name in index.walked)
+
+    def update(self) -> tuple[str, Block] | None:
+        """How an in-place output changes: ("set", the new value), or a kind of REDUCE and what comes to the
+        old value; None if no output is in place."""
+        if not self.outputs[0].in_place:
+            return None
+        value, old = self.body[-1].value, f"{self.outputs[0].name}{OLD}"
+        if value.args and value.args[0].attrs.get("ref") == old:
+            return {op: kind for kind, op in COMBINE.items()}[value.op], value.args[1]
+        return "set", value
+
     def locs(self) -> tuple[Loc, ...]:
         """Every user line in the body, in order of first use."""
         return tuple(dict.fromkeys(loc for block in self.blocks() for loc in block.locs))
@@ -318,6 +271,8 @@ class Kernel:
 
     def __str__(self) -> str:
         lines = [f"kernel {self.name}", f"  grid  {', '.join(map(str, self.axes)) or 'one step'}"]
+        if self.scalars:
+            lines.append(f"  smem  {', '.join(f'{one.name}: {one.type}' for one in self.scalars)}")
         if self.inputs:
             lines.append(f"  in    {', '.join(map(str, self.inputs))}")
         lines.append(f"  out   {', '.join(map(str, self.outputs))}")

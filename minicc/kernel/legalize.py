@@ -4,19 +4,21 @@
     reduce(x: f32[0,5]) kind=sum axes=[0] ->  broadcast_in_dim(0.0) : f32[5]
 
 Goes in: a graph. Comes out: one that computes the same, whose pads have no interior and whose kernels will
-all have elements to work on: what is empty, or made of nothing, becomes a constant here. XLA has such
-passes by the dozen (zero-sized-hlo-elimination is one); MLIR's word for it is legalisation. Read next:
-fuse.py.
+all have elements to work on: what is empty, or made of nothing, becomes a constant here. Arithmetic on
+numbers of 8 and 16 bits is done in 32. XLA has such passes by the dozen (zero-sized-hlo-elimination and
+float-normalization are two); MLIR's word for it is legalisation. Read next: fuse.py.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from minicc.graph.elementwise import REDUCE
+from minicc.graph.dtypes import F32, I32, DType
+from minicc.graph.elementwise import ELEMENTWISE, REDUCE
 from minicc.graph.infer import OPS
 from minicc.graph.ir import Graph, Value
 from minicc.graph.rewrite import Match, Rule, any_of, rewrite
+from minicc.kernel.update import UPDATES
 from minicc.trace import Step
 
 
@@ -27,13 +29,45 @@ def _empty(m: Match) -> Value | None:
 
 
 def _of_nothing(m: Match) -> Value | None:
-    """A sum (product, dot, padding) of no elements is what it starts from."""
+    """A sum (product, dot, padding, update) of no elements is what it starts from."""
     if all(operand.type.elements for operand in m.node.operands):
         return None
+    if m.node.op in UPDATES:
+        return m.node.operands[0]
     if m.node.op == "pad":
         return m.like(m.node.operands[1])
     start = REDUCE[m.node.attrs["kind"]][1] if m.node.op == "reduce" else 0
     return m.like(m.build("constant", value=np.array(start, m.node.types[0].dtype.numpy)))
+
+
+def _concatenated(m: Match) -> Value | None:
+    """Operands without elements add nothing."""
+    full = [operand for operand in m.node.operands if operand.type.elements]
+    if len(full) == len(m.node.operands) > 1:
+        return None
+    return full[0] if len(full) == 1 else m.build("concatenate", *full, axis=m.node.attrs["axis"])
+
+
+def _widened(m: Match) -> Value | None:
+    """Arithmetic on narrow numbers: in 32 bits, and converted back; what only moves them stays as it is."""
+    node = m.node
+    dtype = node.types[0].dtype
+    if node.op == "scatter" and node.attrs["kind"] == "set":
+        return None
+    products = node.op in PRODUCTS  # these take narrow operands, but give wide results
+    if not dtype.narrow and (products or not any(value.dtype.narrow for value in node.operands)):
+        return None
+    attrs = dict(node.attrs)
+    if products or node.op == "iota":
+        attrs["dtype"] = _wide(dtype)
+    operands = node.operands if products else [
+        m.build("convert", v, dtype=_wide(v.dtype)) if v.dtype.narrow else v for v in node.operands]
+    result = m.build(node.op, *operands, **attrs)
+    return m.build("convert", result, dtype=dtype) if result.dtype != dtype else result
+
+
+def _wide(dtype: DType) -> DType:
+    return (F32 if dtype.kind == "f" else I32) if dtype.narrow else dtype
 
 
 def _without_interior(m: Match) -> Value | None:
@@ -55,9 +89,15 @@ def _without_interior(m: Match) -> Value | None:
     return m.build("pad", value, fill, low=attrs["low"], high=attrs["high"], interior=(0,) * len(value.shape))
 
 
+PRODUCTS = ("dot_general", "convolution")
+ARITHMETIC = {*ELEMENTWISE, *PRODUCTS, "compare", "reduce", "iota", "scatter"}
+
 RULES = (
     Rule("an empty result -> constant", any_of({*OPS} - {"constant"}), _empty),
-    Rule("a reduction of nothing -> its start", any_of({"reduce", "dot_general", "pad"}), _of_nothing),
+    Rule("nothing to add up -> what it starts from", any_of({"reduce", "pad", *PRODUCTS, *UPDATES}),
+         _of_nothing),
+    Rule("concatenate without its empty operands", any_of({"concatenate"}), _concatenated),
+    Rule("narrow arithmetic -> in 32 bits, with converts around", any_of(ARITHMETIC), _widened),
     Rule("pad with holes -> reshape, pad, slice, pad", any_of({"pad"}), _without_interior),
 )
 

@@ -131,8 +131,9 @@ def _live_ranges(module: Module) -> dict[str, tuple[Role, Type, int, int]]:
     for number, kernel in enumerate(module.kernels):
         for operand in kernel.outputs:
             role = Role.OUTPUT if operand.buffer in outputs else Role.TEMP
-            live[operand.buffer] = (role, operand.type, number, end if role is Role.OUTPUT else number)
-        for operand in kernel.inputs:
+            _, type, first, _ = live.get(operand.buffer, (role, operand.type, number, 0))  # perhaps in place
+            live[operand.buffer] = (role, type, first, end if role is Role.OUTPUT else number)
+        for operand in kernel.reads:
             role, type, first, last = live[operand.buffer]
             live[operand.buffer] = (role, type, first, max(last, number))
     return live
@@ -143,6 +144,8 @@ def _vmem_view(module: Module, name: str, target: Target) -> tuple[tuple[int, in
     nowhere = (0, 0)
     if not target.keeps_temps:
         return nowhere, f"{target.name} has no memory between kernels but its main one"
+    if any(one.buffer == name for kernel in module.kernels for one in kernel.scalars):
+        return nowhere, "its numbers are looked up, so they go to scalar memory"
     touching = [(kernel, op) for kernel in module.kernels for op in kernel.operands if op.buffer == name]
     shape = touching[0][1].type.shape
     if len(shape) != 2 or any(operand.type.shape != shape for _, operand in touching):

@@ -30,6 +30,7 @@ Why guards are this simple: from one step to the next, one axis advances and eve
 zero. So an operand's block changed exactly if its innermost axis moved, that is, if all axes inside that
 one stand at zero.
 
+An output in place has one buffer, and its last copy out is waited for before the next block comes in.
 Operands that stay in fast memory between kernels (`resident`) are read and written in place and never copied.
 `evaluate_pipelined` (evaluate.py) runs this level with poisoned buffers, so a wrong pipeline fails at once.
 Mosaic emits the same loop from a Pallas BlockSpec, with the guards as comparisons of block indices; Triton
@@ -153,6 +154,8 @@ def pipeline(
         raise CompileError("pipeline", "a pipeline needs buffers", got=f"depth {depth}", need="1 or more")
     inputs = [op for op in kernel.inputs if op.name not in resident]
     outputs = [op for op in kernel.outputs if op.name not in resident]
+    if any(op.in_place for op in outputs):
+        depth = 1  # the next step may read what this one writes
     ahead = min(depth, kernel.steps) - 1
     depths = {op.name: min(ahead + 1, blocks_of(kernel, op)) for op in inputs}
     depths |= {op.name: min(depth, blocks_of(kernel, op)) for op in outputs}
@@ -162,9 +165,10 @@ def pipeline(
     prologue = tuple(
         Command(start, op.name, step, first=guard[op.name]) for step in range(ahead) for op in inputs
     )
-    steady = tuple(Command(start, op.name, ahead, first=guard[op.name]) for op in inputs)
-    steady += tuple(Command(wait, op.name, 0, first=guard[op.name]) for op in inputs)
-    steady += tuple(Command(wait, op.name, -depths[op.name], first=guard[op.name]) for op in outputs)
+    fetch = tuple(Command(start, op.name, ahead, first=guard[op.name]) for op in inputs)
+    fetch += tuple(Command(wait, op.name, 0, first=guard[op.name]) for op in inputs)
+    drain = tuple(Command(wait, op.name, -depths[op.name], first=guard[op.name]) for op in outputs)
+    steady = (*drain, *fetch) if any(op.in_place for op in outputs) else (*fetch, *drain)
     steady += (Command(body),)
     steady += tuple(Command(start, op.name, 0, last=guard[op.name]) for op in outputs)
     epilogue = tuple(Command(wait, op.name, -ago) for op in outputs for ago in range(depths[op.name], 0, -1))

@@ -136,7 +136,7 @@ def _tiled_axes(kernel: Kernel, target: Target) -> set[str]:
     wishes += [operand.axes[-1] for operand in (*kernel.outputs, *kernel.inputs) if operand.axes]
     wishes += [axis.name for axis in sorted(kernel.axes, key=lambda axis: -axis.size)]
     tiled: set[str] = set()
-    for name in dict.fromkeys(wishes):
+    for name in dict.fromkeys(name for name in wishes if name not in kernel.walked):
         room = all(name not in value or len(value & tiled) < target.max_block_axes for value in values)
         if room or kernel.axis(name).kind is AxisKind.WHOLE:
             tiled.add(name)

@@ -25,7 +25,8 @@ def verify(level: Kernel | Module | PipelinedKernel) -> None:
         made = {name for name, _ in level.inputs} | set(level.constants)
         for kernel in level.kernels:
             verify(kernel)
-            if missing := [op.buffer for op in kernel.inputs if op.buffer not in made]:
+            in_place = [op for op in kernel.outputs if op.in_place]
+            if missing := [op.buffer for op in (*kernel.reads, *in_place) if op.buffer not in made]:
                 raise CompileError(f"verify {kernel.name}", f"nothing made {missing[0]} before it is read")
             made |= {operand.buffer for operand in kernel.outputs}
         if missing := [name for name, _ in level.outputs if name not in made]:
@@ -45,7 +46,8 @@ def verify(level: Kernel | Module | PipelinedKernel) -> None:
 def problems(kernel: Kernel) -> Iterator[str]:
     """Everything that is wrong with a kernel, in words."""
     names = [axis.name for axis in kernel.axes]
-    targets = [operand.name for operand in kernel.operands] + [scratch.name for scratch in kernel.scratch]
+    targets = [operand.name for operand in (*kernel.operands, *kernel.scalars)]
+    targets += [scratch.name for scratch in kernel.scratch]
     for what, found in (("axis", names), ("operand", targets)):
         twice = {name for name in found if found.count(name) > 1}
         yield from (f"two are called {what} {name}" for name in sorted(twice))
@@ -55,6 +57,7 @@ def problems(kernel: Kernel) -> Iterator[str]:
         yield "its axes are not in the order parallel, whole, sequential"
     for operand in kernel.operands:
         yield from _operand_problems(kernel, operand)
+        yield from _lookup_problems(kernel, operand)
     for block in kernel.blocks():
         yield from _block_problems(block, targets, names)
     yield from _statement_problems(kernel)
@@ -78,8 +81,23 @@ def _operand_problems(kernel: Kernel, operand: Operand) -> Iterator[str]:
             continue
         spans = [stride * (sizes[name] - 1) for name, stride in index.terms]
         low, high = (index.offset + sum(edge(span, 0) for span in spans) for edge in (min, max))
-        if operand.fill is None and not 0 <= low <= high < size:
+        high += sum(lookup.clamp or 0 for lookup in index.lookups)
+        anywhere = any(lookup.clamp is None for lookup in index.lookups)
+        inside = operand.in_place if anywhere else 0 <= low <= high < size
+        if operand.fill is None and not inside:
             yield f"{operand.name} is read at {index}, from {low} to {high}, outside of 0 to {size - 1}"
+
+
+def _lookup_problems(kernel: Kernel, operand: Operand) -> Iterator[str]:
+    known = {one.name: one for one in kernel.scalars}
+    for lookup in (lookup for index in operand.index for lookup in index.lookups):
+        if lookup.scalars not in known:
+            yield f"{operand.name} looks up {lookup.scalars}, which is not in scalar memory"
+        elif len(lookup.index) != len(known[lookup.scalars].type.shape):
+            yield f"{operand.name} looks up {lookup}, of {known[lookup.scalars].type}"
+    for axis in kernel.axes:
+        if axis.name in {name for index in operand.index for name in index.walked} and axis.block != 1:
+            yield f"{operand.name} looks up its place along {axis.name}, which has blocks of {axis.block}"
 
 
 def _block_problems(block: Block, targets: list[str], names: list[str]) -> Iterator[str]:
@@ -95,14 +113,18 @@ def _block_problems(block: Block, targets: list[str], names: list[str]) -> Itera
 
 def _statement_problems(kernel: Kernel) -> Iterator[str]:
     outputs, scratch = {operand.name for operand in kernel.outputs}, {one.name for one in kernel.scratch}
+    in_place = {operand.name for operand in kernel.outputs if operand.in_place}
     for statement in kernel.body:
         if statement.target not in outputs | scratch:
             yield f"it writes {statement.target}, which is no output"
+        elif statement.target in in_place:
+            if statement.guard is not Guard.ALWAYS:
+                yield f"it writes {statement.target}, which is in place, at some steps only"
         elif statement.target in outputs and kernel.sequential and statement.guard is not Guard.LAST:
             yield f"it writes {statement.target} before the last step of {kernel.sequential[-1].name}"
     for name in outputs - {statement.target for statement in kernel.body}:
         yield f"nothing writes its output {name}"
     moving = {axis.name for axis in kernel.axes if axis.kind is AxisKind.SEQUENTIAL}
     for operand in kernel.outputs:
-        if moving & set(operand.axes):
+        if moving & set(operand.axes) and not operand.in_place:
             yield f"its output {operand.name} moves along a sequential axis"
