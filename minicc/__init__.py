@@ -6,7 +6,7 @@
     y.numpy()                                 # compiled and run
 
 Tensors: Tensor, zeros, ones, full, arange, eye, rand, randn, seed, where, maximum, minimum; the rest are
-methods. Transformations: jit, compile, grad, value_and_grad. Parts: nn, optim, functional. Changing the
+methods. Transformations: jit, compile, grad, value_and_grad. Parts: nn, optim, io, functional. Changing the
 compiler: using. Errors: MiniccError and its children; PrecisionNotice when 64-bit data becomes 32-bit.
 """
 
@@ -22,7 +22,7 @@ from minicc.errors import (
 from minicc.frontend.tensor import Tensor, realise  # first of the frontend: its files know each other
 from minicc.slots import using
 
-from minicc.frontend import functional, nn, optim  # isort: skip
+from minicc.frontend import functional, io, nn, optim  # isort: skip
 from minicc.frontend.arrays import PrecisionNotice  # isort: skip
 from minicc.frontend.autograd import grad, value_and_grad  # isort: skip
 from minicc.frontend.creation import arange, eye, full, ones, rand, randn, seed, zeros  # isort: skip
@@ -36,7 +36,7 @@ debug.watch_if_asked()
 __all__ = [
     "CompileError", "DtypeError", "MachineFault", "MiniccError", "OutOfRangeError", "PrecisionNotice",
     "ShapeError",
-    "Tensor", "Todo", "arange", "compile", "eye", "full", "functional", "grad", "jit", "maximum", "minimum",
+    "Tensor", "Todo", "arange", "compile", "eye", "full", "functional", "grad", "io", "jit", "maximum", "minimum",
     "nn",
     "ones", "optim", "rand", "randn", "realise", "seed", "using", "value_and_grad", "where", "zeros",
 ]

@@ -93,7 +93,7 @@ SCHEDULES = {
     "constant": (optim.constant(0.5), lambda t: 0.5),
     "warm up": (optim.warm_up(4, 0.5), lambda t: 0.5 * min(t / 4, 1)),
     "staircase": (optim.staircase(0.5, every=3, factor=0.1), lambda t: 0.5 * 0.1 ** ((t - 1) // 3)),
-    "cosine": (optim.cosine(0.5, 8, final=0.1), lambda t: 0.1 + 0.2 * (1 + math.cos(math.pi * min(t, 8) / 8))),
+    "cosine": (optim.cosine(0.5, 8, final=0.1), lambda t: 0.3 + 0.2 * math.cos(math.pi * min(t, 8) / 8)),
     "cosine after warm-up": (optim.cosine(0.5, 8, warm_up_steps=4), lambda t: 0.5 * t / 4 if t < 4 else
                              0.25 * (1 + math.cos(math.pi * min(t - 4, 4) / 4))),
 }
