@@ -1,14 +1,14 @@
-"""What a user hands in as data, made into an array of one of minicc's dtypes, or a clear error.
+"""What a user hands in as data, made into a stored array of one of minicc's dtypes, or a clear error.
 
     as_array([[1, 2], [3, 4]])   ->  i32[2,2]
     as_array(np.zeros(3))        ->  f32[3], and one notice per process that float64 became f32
+    as_array([0.1], BF16)        ->  bf16[1], stored as the bits 0x3dcd
 
-In: numbers, nested lists, numpy arrays, anything with `__array__`. Out: a read-only array of f32, i32 or
-bool. Invariants: a value is never changed beyond rounding to f32, unless a dtype is asked for (then as
-astype does it); what does not fit is an error, not a wrap-around or an infinity; and the array is the
-caller's alone. Promotion is bool < i32 < f32; with only
-these three, JAX's table comes to the same, and its weak Python scalars too: 2 is an i32, 2.0 an f32. numpy
-wraps integers silently and JAX truncates f64 with a warning. Read next: tensor.py.
+In: numbers, nested lists, numpy arrays, anything with `__array__`. Out: a read-only array, as its dtype
+stores it. Invariants: a value is never changed beyond rounding, unless a dtype is asked for (then as astype
+does it); what does not fit is an error, not a wrap-around or an infinity; and the array is the caller's
+alone. Python's numbers become i32 and f32; an array of numpy keeps its dtype if minicc has it. numpy wraps
+integers silently and JAX truncates f64 with a warning. Read next: promotion.py.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ import numpy as np
 
 from minicc.errors import DtypeError, Loc, OutOfRangeError
 from minicc.frontend.scope import fail, user_line
-from minicc.graph.ir import BOOL, DTYPES, F32, I32, DType
+from minicc.graph.dtypes import decode, encode
+from minicc.graph.ir import BF16, BOOL, DTYPES, F16, F32, I8, I16, I32, U8, U32, DType
 
 
 class PrecisionNotice(UserWarning):
     """Said once per process: 64-bit data became 32-bit."""
 
 
-# what users call the dtypes
-_NAMES: dict[Any, DType] = {
-    **DTYPES, "float32": F32, "int32": I32, "float": F32, "int": I32, float: F32, int: I32, bool: BOOL,
-    np.float32: F32, np.int32: I32, np.bool_: BOOL,
+# what users call the dtypes; a type of numpy or Python goes by its name
+NAMES: dict[str, DType] = {
+    **DTYPES, "float32": F32, "bfloat16": BF16, "float16": F16, "int8": I8, "int16": I16, "int32": I32,
+    "uint8": U8, "uint32": U32, "float": F32, "half": F16, "int": I32, "bool_": BOOL,
 }
-_BY_KIND = {"b": BOOL, "i": I32, "u": I32, "f": F32}
-PROMOTION = "bif"  # kinds of dtypes, each of which holds those before it
+# what a numpy array of a dtype that minicc lacks becomes
+_ROUNDED = {"float64": F32, "longdouble": F32, "float128": F32, "int64": I32, "uint64": U32}
+_LARGEST = {F32: 3.4028235e38, BF16: 3.3895314e38, F16: 65504.0}
 _noticed = False
 
 
@@ -41,14 +43,15 @@ def as_dtype(dtype: Any) -> DType:
     """The dtype a user names: "f32", "float32", np.float32, float or a DType."""
     if isinstance(dtype, DType):
         return dtype
-    name = dtype.type if isinstance(dtype, np.dtype) else dtype
-    if not isinstance(name, str | type) or name not in _NAMES:
-        fail("dtype", "minicc has no such dtype", repr(dtype), ", ".join(DTYPES), kind=DtypeError)
-    return _NAMES[name]
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", ""))
+    if name not in NAMES:
+        hint = f"{_ROUNDED[name]}: minicc computes in 32 bits or less" if name in _ROUNDED else ""
+        fail("dtype", "minicc has no such dtype", repr(dtype), ", ".join(DTYPES), hint, DtypeError)
+    return NAMES[name]
 
 
 def as_array(data: Any, dtype: Any = None) -> np.ndarray:
-    """The data as a read-only array of one of minicc's dtypes; of this one, if it is given.
+    """The data as a read-only array, as one of minicc's dtypes stores it; this one, if it is given.
 
     Raises: ShapeError for ragged lists, DtypeError for what is no number, OutOfRangeError for what does not
     fit.
@@ -59,26 +62,38 @@ def as_array(data: Any, dtype: Any = None) -> np.ndarray:
         if "inhomogeneous" in str(error):
             fail("Tensor", "the lists are ragged", need="rows of equal length", hint="pad the short ones")
         fail("Tensor", f"numpy cannot read this: {error}", kind=DtypeError)
-    if array.dtype.kind not in _BY_KIND:
-        got = f"a {type(data).__name__} that numpy reads as {array.dtype.name}"
-        fail("Tensor", "the data is not numeric", got, "numbers or bools", kind=DtypeError)
-    target = _BY_KIND[array.dtype.kind] if dtype is None else as_dtype(dtype)
-    if dtype is None and isinstance(data, np.ndarray) and array.dtype.name in ("float64", "int64", "uint64"):
+    found = _found(data, array)
+    if found is BF16:
+        array = array.astype(np.float32)
+    target = found if dtype is None else as_dtype(dtype)
+    if dtype is None and isinstance(data, np.ndarray) and array.dtype.name in _ROUNDED:
         _notice(array.dtype.name, target)
     return narrowed(array, target)
 
 
+def _found(data: Any, array: np.ndarray) -> DType:
+    """The dtype for data that numpy read as this array."""
+    name = array.dtype.name
+    if name == "uint16":
+        hint = ".astype(np.int32) for numbers; (bits.astype(np.uint32) << 16).view(np.float32) for bf16"
+        fail("Tensor", "minicc has no such dtype", "an array of uint16", ", ".join(DTYPES), hint, DtypeError)
+    if name not in NAMES and name not in _ROUNDED:
+        got = f"a {type(data).__name__} that numpy reads as {name}"
+        fail("Tensor", "the data is not numeric", got, "numbers or bools", kind=DtypeError)
+    return NAMES.get(name) or _ROUNDED[name]
+
+
 def narrowed(array: np.ndarray, target: DType) -> np.ndarray:
-    """The array in this dtype, read-only, checked for values that do not fit."""
-    if target is not BOOL and array.dtype != target.numpy:
-        limits: Any = np.iinfo(np.int32) if target is I32 else np.finfo(np.float32)
-        fits = (array >= limits.min) & (array <= limits.max)
-        if target is F32:
-            fits |= ~np.isfinite(array)  # an infinity that was meant
-        if not fits.all():
-            need = f"{limits.min} .. {limits.max}"
-            fail("Tensor", f"a number does not fit {target}", array[~fits][0], need, kind=OutOfRangeError)
-    result = array.astype(target.numpy, copy=False)
+    """The array as this dtype stores it, read-only, checked for values that do not fit."""
+    fits, limits = np.True_, ""
+    if target.kind == "i" and array.dtype != target.numpy:
+        integers = np.iinfo(target.numpy)
+        fits, limits = (array >= integers.min) & (array <= integers.max), f"{integers.min} .. {integers.max}"
+    result = encode(array, target)
+    if target.kind == "f":  # an infinity that was meant is one already
+        fits, limits = np.isfinite(decode(result, target)) | ~np.isfinite(array), f"up to {_LARGEST[target]}"
+    if not fits.all():
+        fail("Tensor", f"a number does not fit {target}", array[~fits].flat[0], limits, kind=OutOfRangeError)
     result.flags.writeable = False
     return result
 

@@ -79,7 +79,7 @@ class CompiledFunction:
         inputs = [*(x for _, x in call.leaves), *self.hidden]
         if any(x.lazy for x in inputs):
             realise(inputs)
-        outputs = self.compiled.run([x.numpy() for x in inputs])
+        outputs = self.compiled.run([x.stored() for x in inputs])
         return unflatten(self._result, map(Tensor._holding, outputs))
 
     def __getattr__(self, name: str) -> Any:

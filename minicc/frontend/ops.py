@@ -1,37 +1,42 @@
 """Operations that compute: elementwise, compare, select, reduce, dot; broadcasting as numpy does.
 
     add(x, b)     x: f32[8,3], b: f32[3]  ->  add(x, broadcast_in_dim(b) shape=[8,3] dims=[1])
-    add(x, 1)     x: f32[8,3]             ->  add(x, 1.0)
+    add(x, 1)     x: bf16[8,3]            ->  add(x, 1.0)
     x @ w         x: f32[8,3], w: f32[3]  ->  dot_general(x, w) contract=[1]x[0] : f32[8]
 
-In: tensors, arrays, numbers. Out: tensors, one or two nodes each. Invariants: operands have one dtype and one
-shape when they reach the graph, except that a scalar is passed as it is; a bool counts as 0 or 1 in
-arithmetic, and dividing integers gives f32. XLA's front ends do this in the same place; the graph itself
-broadcasts nothing. Read next: functional.py.
+In: tensors, arrays, numbers. Out: tensors, one or few nodes each. Invariants: operands have one dtype, that
+of promotion.py, and one shape when they reach the graph, except that a scalar is passed as it is; a bool
+counts as 0 or 1 in arithmetic, and dividing integers gives f32. XLA's front ends do this in the same place;
+the graph itself broadcasts nothing. Read next: special.py.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from minicc.errors import CompileError
 from minicc.frontend.arrays import as_dtype
-from minicc.frontend.primitives import TensorLike, as_tensor, as_tensors, node, normal_axes, torch_names
+from minicc.frontend.primitives import (
+    TensorLike,
+    as_float,
+    as_tensor,
+    as_tensors,
+    in_f32,
+    node,
+    normal_axes,
+    torch_names,
+)
 from minicc.frontend.scope import fail
 from minicc.frontend.shapes import broadcast, broadcast_shapes, reshape
-from minicc.graph.elementwise import COMPARE, ELEMENTWISE
-from minicc.graph.ir import BOOL, F32, I32
+from minicc.graph.elementwise import ELEMENTWISE
+from minicc.graph.ir import BOOL, F32, I8, I16, I32, U8, DType
 
 if TYPE_CHECKING:
     from minicc.frontend.tensor import Tensor
 
 # -- elementwise ---------------------------------------------------------------------------------------------
 
-_LEAST = {"f": F32, "n": I32, "b": BOOL}  # operand class -> the least dtype that operands become
+_LEAST = {"f": F32, "n": I32, "i": I32, "bi": BOOL}  # operand class -> the least dtype that operands become
 
 
 def _aligned(op: str, operands: tuple[Tensor, ...]) -> list[Tensor]:
@@ -43,30 +48,81 @@ def _aligned(op: str, operands: tuple[Tensor, ...]) -> list[Tensor]:
     return [broadcast(x, shape) if x.ndim else x for x in operands]
 
 
-def elementwise(op: str, operand_class: str = "", **attrs: Any) -> Callable[..., Tensor]:
-    """The function of tensors that applies an elementwise op, or compare, as its operand class asks for.
+def elementwise(op: str, summary: str = "", least: DType | None = None,
+                **attrs: Any) -> Callable[..., Tensor]:
+    """The function of tensors that applies an elementwise op, or compare, to operands of `least` or above.
 
     >>> elementwise("sqrt")([4, 9]).tolist()
     [2.0, 3.0]
     """
-    operand_class = operand_class or ELEMENTWISE[op].operands
+    least = least or _LEAST[ELEMENTWISE[op].operands]
 
-    def apply(*operands: TensorLike) -> Tensor:
-        """The op of the graph that has this name, element by element; operands broadcast as in numpy."""
-        return node(op, *_aligned(op, as_tensors(operands, _LEAST[operand_class])), **attrs)
+    def unary(x: TensorLike) -> Tensor:
+        return node(op, *as_tensors((x,), least), **attrs)
 
-    apply.__name__ = apply.__qualname__ = attrs.get("direction", op)
-    return apply
+    def binary(x: TensorLike, y: TensorLike) -> Tensor:
+        return node(op, *_aligned(op, as_tensors((x, y), least)), **attrs)
+
+    function = unary if op in ELEMENTWISE and ELEMENTWISE[op].arity == 1 else binary
+    function.__name__ = function.__qualname__ = attrs.get("direction", op)
+    function.__doc__ = summary or f"The graph's {op} of each element; operands broadcast as in numpy."
+    return function
 
 
-def compare(direction: str) -> Callable[..., Tensor]:
+def compare(direction: str, summary: str = "") -> Callable[..., Tensor]:
     """The function that compares: eq, ne, lt, le, gt or ge."""
-    return elementwise("compare", "n", direction=direction)
+    least = BOOL if direction in ("eq", "ne") else I32
+    return elementwise("compare", summary, least, direction=direction)
 
 
-maximum, minimum = elementwise("maximum"), elementwise("minimum")
-exp, log, tanh, sign = elementwise("exp"), elementwise("log"), elementwise("tanh"), elementwise("sign")
-sqrt, rsqrt = elementwise("sqrt"), elementwise("rsqrt")
+add = elementwise("add", "x + y.")
+subtract = elementwise("subtract", "x - y.")
+multiply = elementwise("multiply", "x * y.")
+divide = elementwise("divide", "x / y, in floats.", F32)
+fmod = elementwise("remainder", "What division towards zero leaves; it has the sign of x.")
+maximum = elementwise("maximum", "The larger of x and y; NaN if either is.")
+minimum = elementwise("minimum", "The smaller of x and y; NaN if either is.")
+negative = elementwise("negate", "-x.")
+absolute = elementwise("abs", "x without its sign.")
+sign = elementwise("sign", "-1, 0 or 1; NaN of NaN.")
+exp = elementwise("exp", "e to the power x.")
+expm1 = elementwise("expm1", "exp(x) - 1, exact near 0.")
+log = elementwise("log", "The natural logarithm.")
+log1p = elementwise("log1p", "log(1 + x), exact near 0.")
+sqrt = elementwise("sqrt", "The square root; NaN below 0.")
+rsqrt = elementwise("rsqrt", "1 / sqrt(x).")
+tanh = elementwise("tanh", "The hyperbolic tangent.")
+sin = elementwise("sin", "The sine of x in radians.")
+cos = elementwise("cos", "The cosine of x in radians.")
+bitwise_and = elementwise("and", "The bits that x and y both have; of bools, and.")
+bitwise_or = elementwise("or", "The bits that x or y has; of bools, or.")
+bitwise_xor = elementwise("xor", "The bits that x and y do not share; of bools, either but not both.")
+bitwise_not = elementwise("not", "All bits turned over; of bools, not.")
+left_shift = elementwise("shift_left", "x * 2**y, without the bits that leave; 0 for y of the width or more.")
+right_shift = elementwise("shift_right", "x // 2**y; unsigned integers get zeros, others their sign.")
+equal = compare("eq", "Whether x == y; NaN equals nothing.")
+not_equal = compare("ne", "Whether x != y.")
+less = compare("lt", "Whether x < y.")
+less_equal = compare("le", "Whether x <= y.")
+greater = compare("gt", "Whether x > y.")
+greater_equal = compare("ge", "Whether x >= y.")
+
+
+def _rounding(op: str, summary: str) -> Callable[..., Tensor]:
+    """The function that rounds floats; integers are round already."""
+    of_floats = elementwise(op)
+
+    def rounded(x: TensorLike) -> Tensor:
+        x, = as_tensors((x,), I32)
+        return of_floats(x) if x.dtype.kind == "f" else x
+
+    rounded.__name__, rounded.__doc__ = op, summary
+    return rounded
+
+
+floor = _rounding("floor", "The next integer below, as a float.")
+ceil = _rounding("ceil", "The next integer above, as a float.")
+rint = _rounding("round", "The nearest integer, as a float; a half goes to the even one.")
 
 
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
@@ -75,70 +131,122 @@ def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def astype(x: TensorLike, dtype: Any) -> Tensor:
-    """x in another dtype; f32 to i32 drops the fraction, and to bool asks whether it is not 0."""
+    """x in another dtype; floats to integers drop the fraction, and to bool asks whether it is not 0."""
     return as_tensor(as_tensor(x), as_dtype(dtype))
 
 
-def iota(count: int) -> Tensor:
-    """0, 1, ... count-1 as i32."""
-    return node("iota", axis=0, shape=(count,), dtype=I32)
+def iota(count: int, dtype: Any = I32) -> Tensor:
+    """0, 1, ... count-1."""
+    return node("iota", axis=0, shape=(count,), dtype=as_dtype(dtype))
+
+
+# -- division with a remainder -------------------------------------------------------------------------------
+
+
+def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
+    """The largest integer not above x / y; integers divided by 0 give 0, as in numpy."""
+    return divmod(x, y)[0]
+
+
+def remainder(x: TensorLike, y: TensorLike) -> Tensor:
+    """x - x // y * y, with the sign of y; of integers by 0, 0."""
+    return divmod(x, y)[1]
+
+
+def divmod(x: TensorLike, y: TensorLike) -> tuple[Tensor, Tensor]:
+    """The pair of x // y and x % y, as Python and numpy have them."""
+    x, y = as_tensors((x, y), I32)
+    rest = fmod(x, y)
+    wrong = (rest != 0) & ((rest < 0) != (y < 0))  # not of y's sign: one y is missing
+    if x.dtype.kind == "f":
+        exact = (x - rest) / y
+        nearest = rint(exact - wrong.astype(x.dtype))  # exact is an integer but for rounding
+        return where(y == 0, x / y, nearest), where(wrong, rest + y, rest)
+    quotient = node("divide", *_aligned("floor_divide", (x, y))) - wrong.astype(x.dtype)
+    return where(y == 0, 0, quotient), where(y == 0, 0, where(wrong, rest + y, rest))
 
 
 # -- powers --------------------------------------------------------------------------------------------------
 
-POWERS = (0.5, -0.5, *range(-64, 65))  # beyond 64, repeated squaring is no longer what anyone means
+MOST_SQUARED = 16  # floats to a higher power are less exact by repeated squaring than by the op of the graph
 
 
 def power(x: TensorLike, exponent: TensorLike) -> Tensor:
-    """x ** exponent for integers, by repeated squaring, and for 0.5 and -0.5."""
-    if not isinstance(exponent, int | float) or exponent not in POWERS:
-        need = f"an integer up to {POWERS[-1]}, or 0.5, or -0.5"
-        fail("power", "this exponent is not supported", exponent, need, "(p * x.log()).exp()", CompileError)
-    if abs(exponent) == 0.5:
-        return sqrt(x) if exponent > 0 else rsqrt(x)
-    if exponent < 0:
-        return 1 / power(x, -exponent)
+    """x ** exponent; integers wrap around, and a negative power of them is a float.
+
+    A number as the exponent is best: small whole ones are multiplications, 0.5 is a square root.
+    """
     x, = as_tensors((x,), I32)
-    if exponent < 2:
-        return x if exponent else broadcast(as_tensor(1, x.dtype), x.shape)
-    root = power(x, exponent // 2)
-    return root * root * x if exponent % 2 else root * root
+    if isinstance(exponent, float) or (isinstance(exponent, int) and exponent < 0):
+        x = as_float(x)
+    if isinstance(exponent, int | float) and abs(exponent) == 0.5:
+        return sqrt(x) if exponent > 0 else rsqrt(x)
+    whole = isinstance(exponent, int | float) and exponent == exponent // 1
+    if whole and (x.dtype.kind == "i" or abs(exponent) <= MOST_SQUARED):
+        return in_f32(_squared)(x, n=int(exponent)) if x.dtype.kind == "f" else _squared(x, int(exponent))
+    x, exponent = as_tensors((x, exponent), I32)
+    if x.dtype.kind == "f":
+        return node("power", *_aligned("power", (x, exponent)))
+    result, base = as_tensor(1, x.dtype), x
+    for bit in range(x.dtype.itemsize * 8 - (not x.dtype.unsigned)):
+        result = where((exponent >> bit & 1) != 0, result * base, result)
+        base = base * base
+    return where(exponent < 0, 0, result)
 
 
-def rpower(exponent: Tensor, base: TensorLike) -> Tensor:
-    """base ** exponent for a positive number `base`: exp(exponent * log(base))."""
-    if not isinstance(base, int | float) or base <= 0:
-        fail("power", "this base is not supported", base, "a positive number", kind=CompileError)
-    return exp(exponent * math.log(base))
+def _squared(x: Tensor, n: int) -> Tensor:
+    """x ** n by repeated squaring."""
+    if n < 2:
+        return 1 / _squared(x, -n) if n < 0 else x if n else broadcast(as_tensor(1, x.dtype), x.shape)
+    root = _squared(x, n // 2)
+    return root * root * x if n % 2 else root * root
 
 
 # -- reductions and dot --------------------------------------------------------------------------------------
 
 
-def reduction(kind: str) -> Callable[..., Tensor]:
+def reduction(kind: str, summary: str) -> Callable[..., Tensor]:
     """The function that reduces by sum, prod, max or min."""
-    def reduce(x: TensorLike, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """The reduction over an axis, several, or all; they stay, with size 1, if asked."""
+    def reduce(x: TensorLike, axis: Any = None, keepdims: bool = False, *, dtype: Any = None) -> Tensor:
+        given = as_tensor(x)
+        x = given if dtype is None else astype(given, dtype)
         x, = as_tensors((x,), I32)
+        if dtype is None and kind in ("sum", "prod") and x.dtype in (I8, I16, U8):
+            x = as_tensor(x, I32)
         axes = normal_axes(kind, x, axis)
         result = node("reduce", x, kind=kind, axes=axes) if axes else x
         if keepdims:
             result = reshape(result, [1 if i in axes else size for i, size in enumerate(x.shape)])
-        return result
+        return as_tensor(result, BOOL) if given.dtype is BOOL and kind in ("max", "min") else result
 
     reduce.__name__ = reduce.__qualname__ = kind
+    reduce.__doc__ = f"{summary} over an axis, several, or all; they stay, with size 1, if asked."
     return torch_names(reduce)
 
 
-sum, prod, max, min = map(reduction, ("sum", "prod", "max", "min"))
+sum = reduction("sum", "The sum (of bools and small integers in i32)")
+prod = reduction("prod", "The product (of bools and small integers in i32)")
+max = reduction("max", "The largest element, NaN if there is one,")
+min = reduction("min", "The smallest element, NaN if there is one,")
+
+
+def dot_operands(x: TensorLike, y: TensorLike) -> tuple[Tensor, Tensor]:
+    """The operands in dtypes that a dot takes: i8 and u8 as they are, others in the dtype that holds both."""
+    x, y = as_tensor(x), as_tensor(y)
+    if {x.dtype, y.dtype} <= {I8, U8}:
+        return x, y
+    x, y = as_tensors((x, y), I32)
+    return (x.astype(I32), y.astype(I32)) if x.dtype is I16 else (x, y)
 
 
 def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     """x @ y as numpy has it: rows times columns; leading axes are batches and broadcast.
 
+    Products of i8 and u8 are summed in i32, of bf16 and f16 in f32, rounded once.
+
     Shapes: [m,k] @ [k,n] = [m,n]; [k] stands for a row on the left and a column on the right.
     """
-    x, y = as_tensors((x, y), I32)
+    x, y = dot_operands(x, y)
     if not (x.ndim and y.ndim):
         fail("matmul", "a scalar has no rows", f"{x.type} @ {y.type}", "rank 1 or more", "*")
     rows, columns = x.ndim - 1, y.ndim - 2 if y.ndim > 1 else 0
@@ -153,11 +261,3 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     x, y = broadcast(x, lead + x.shape[-2:]), broadcast(y, lead + y.shape[-2:])
     batch = tuple(range(len(lead)))
     return node("dot_general", x, y, contract=((len(lead) + 1,), (len(lead),)), batch=(batch, batch))
-
-
-# numpy's functions on tensors: np.exp(tensor), and array + tensor
-UFUNCS: dict[Callable, Callable[..., Tensor]] = {
-    **{row.numpy: elementwise(op) for op, row in ELEMENTWISE.items()},
-    **{numpy: compare(direction) for direction, numpy in COMPARE.items()},
-    np.matmul: matmul, np.power: power,
-}

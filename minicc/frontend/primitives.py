@@ -21,15 +21,15 @@ import numpy as np
 
 from minicc.errors import DtypeError
 from minicc.frontend import tensor as tensors
-from minicc.frontend.arrays import PROMOTION, as_array
+from minicc.frontend.arrays import as_array
+from minicc.frontend.promotion import WEAK, promote
 from minicc.frontend.scope import current, fail, user_line
 from minicc.graph.infer import build
-from minicc.graph.ir import BOOL, F32, I32, DType
+from minicc.graph.ir import BOOL, F32, DType
 
 if TYPE_CHECKING:
     from minicc.frontend.tensor import Tensor
 
-_PYTHON_NUMBERS: dict[type, DType] = {bool: BOOL, int: I32, float: F32}
 TensorLike = Any  # a Tensor, a number, an array, or nested lists of numbers
 
 
@@ -55,16 +55,29 @@ def as_tensor(x: TensorLike, dtype: DType | None = None) -> Tensor:
 
 
 def as_tensors(operands: Sequence[TensorLike], least: DType = BOOL) -> tuple[Tensor, ...]:
-    """The operands in the smallest dtype, from `least` up, that holds all; numbers are constants of it."""
-    given = [x if type(x) in _PYTHON_NUMBERS else as_tensor(x) for x in operands]
-    dtypes = [_PYTHON_NUMBERS.get(type(x)) or x.dtype for x in given]
-    dtype = max([least, *dtypes], key=lambda one: PROMOTION.index(one.kind))
+    """The operands in the dtype that holds all, of `least`'s kind or more; numbers are constants of it."""
+    given = [x if type(x) in WEAK else as_tensor(x) for x in operands]
+    strong = [x.dtype for x in given if type(x) not in WEAK]
+    dtype = promote(strong, [WEAK[type(x)] for x in given if type(x) in WEAK], least)
     return tuple([as_tensor(x, dtype) for x in given])
 
 
 def as_float(x: TensorLike) -> Tensor:
-    """The operand as an f32 tensor."""
-    return as_tensor(x, F32)
+    """The operand as a tensor of floats: of its own dtype if that is one, else of f32."""
+    return as_tensors((x,), F32)[0]
+
+
+def in_f32(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The function of float tensors, computed in f32 and rounded once to the dtype that holds its operands.
+
+    Operands are what is given by position. So a composition in bf16 loses no more than an op of the graph.
+    """
+    @wraps(function)
+    def widened(*operands: TensorLike, **named: Any) -> Tensor:
+        given = as_tensors(operands, F32)
+        result = function(*[as_tensor(x, F32) for x in given], **named)
+        return as_tensor(result, given[0].dtype)
+    return widened
 
 
 def as_argument(stage: str, path: str, leaf: Any, hint: str) -> Tensor:

@@ -18,19 +18,19 @@ ops.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from minicc.compiler import compile_graph
 from minicc.devices import find
 from minicc.errors import CompileError, DtypeError
-from minicc.frontend import functional, indexing, ops, shapes
-from minicc.frontend.arrays import as_array, as_dtype
-from minicc.frontend.ops import compare, elementwise, reduction
+from minicc.frontend import indexing, methods, ops, shapes
+from minicc.frontend.arrays import as_array
 from minicc.frontend.primitives import is_number
 from minicc.frontend.pytree import flatten
-from minicc.frontend.scope import EAGER, Scope, current, fail, user_line
+from minicc.frontend.scope import EAGER, Scope, fail, user_line
+from minicc.graph.dtypes import decode
 from minicc.graph.ir import DType, Type, Value
 
 SHOWN_ELEMENTS = 20  # a repr shows the data of tensors up to this size
@@ -76,7 +76,7 @@ class Tensor:
     def _hold(self, array: np.ndarray) -> Tensor:
         """Have this data, and let go of the graph that it was computed by."""
         array.flags.writeable = False
-        return self._become(Type(as_dtype(array.dtype), array.shape), array)
+        return self._become(Type.of(array), array)
 
     @classmethod
     def _made(cls, value: Value, scope: Scope) -> Tensor:
@@ -128,16 +128,22 @@ class Tensor:
     def __repr__(self) -> str:
         if self._array is None:
             return f"Tensor({self.type}, {'lazy' if self._scope is EAGER else 'traced'})"
-        return f"Tensor({self.type}, {self._array.tolist() if self.size <= SHOWN_ELEMENTS else 'ready'})"
+        return f"Tensor({self.type}, {self.tolist() if self.size <= SHOWN_ELEMENTS else 'ready'})"
 
     # -- the data --------------------------------------------------------------------------------------------
 
-    def numpy(self) -> np.ndarray:
-        """The data as a read-only numpy array; computes it if need be."""
+    def stored(self) -> np.ndarray:
+        """The data as the dtype stores it, what programs take: bf16 as bits, all else as numpy has it."""
         if self._array is None:
             realise(self)
         assert self._array is not None
         return self._array
+
+    def numpy(self) -> np.ndarray:
+        """The data as a read-only numpy array, of bf16 in float32; computes it if need be."""
+        array = decode(self.stored(), self.dtype)
+        array.flags.writeable = False
+        return array
 
     def item(self) -> Any:
         """The only element, as a Python number."""
@@ -180,7 +186,7 @@ class Tensor:
     __copy__ = __deepcopy__
 
     def __reduce__(self) -> tuple:
-        return Tensor, (np.array(self.numpy()),)
+        return Tensor, (np.array(self.numpy()), self.dtype.name)
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
@@ -191,41 +197,44 @@ class Tensor:
     def __setitem__(self, key: Any, value: Any) -> None:
         fail("index", "a Tensor never changes", hint="where(mask, new, x) makes a new one", kind=CompileError)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Tensor:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """numpy's functions on tensors, and array + tensor: the lazy operation of the same name."""
-        if ufunc not in ops.UFUNCS or method != "__call__" or options:
-            fail("numpy", "this numpy function does not take a Tensor", f"np.{ufunc.__name__}",
+        if method != "__call__" or options:
+            fail("numpy", "only the plain call of a numpy function takes a Tensor", f"np.{ufunc.__name__}",
                  hint="x.numpy() for an array, or the Tensor's own method", kind=DtypeError)
-        return ops.UFUNCS[ufunc](*inputs)
+        return self.__array_function__(ufunc, (), inputs, {})
 
-    # -- operators and methods: each is the function of that name --------------------------------------------
+    def __array_function__(self, function: Any, types: Any, inputs: tuple, options: dict[str, Any]) -> Any:
+        """The lazy operation that has the name of a numpy function."""
+        if function not in methods.NUMPY:
+            fail("numpy", "this numpy function does not take a Tensor", f"np.{function.__name__}",
+                 hint="x.numpy() for an array, or the Tensor's own method", kind=DtypeError)
+        return methods.NUMPY[function](*inputs, **options)
+
+    # -- operators: each is the function of that name; methods come below the class --------------------------
 
     __hash__ = object.__hash__  # by identity, since == gives a Tensor
-    __eq__, __ne__ = _equality(compare("eq")), _equality(compare("ne"))  # type: ignore[assignment]
-    __lt__, __le__, __gt__, __ge__ = compare("lt"), compare("le"), compare("gt"), compare("ge")
-    __add__, __radd__ = _either_side(elementwise("add"))
-    __sub__, __rsub__ = _either_side(elementwise("subtract"))
-    __mul__, __rmul__ = _either_side(elementwise("multiply"))
-    __truediv__, __rtruediv__ = _either_side(elementwise("divide"))
+    __eq__, __ne__ = _equality(ops.equal), _equality(ops.not_equal)  # type: ignore[assignment]
+    __lt__, __le__, __gt__, __ge__ = ops.less, ops.less_equal, ops.greater, ops.greater_equal
+    __add__, __radd__ = _either_side(ops.add)
+    __sub__, __rsub__ = _either_side(ops.subtract)
+    __mul__, __rmul__ = _either_side(ops.multiply)
+    __truediv__, __rtruediv__ = _either_side(ops.divide)
+    __floordiv__, __rfloordiv__ = _either_side(ops.floor_divide)
+    __mod__, __rmod__ = _either_side(ops.remainder)
+    __divmod__, __rdivmod__ = _either_side(ops.divmod)
+    __pow__, __rpow__ = _either_side(ops.power)
     __matmul__, __rmatmul__ = _either_side(ops.matmul)
-    __and__, __rand__ = _either_side(elementwise("and"))
-    __or__, __ror__ = _either_side(elementwise("or"))
-    __pow__, __rpow__ = ops.power, ops.rpower
-    __neg__, __invert__ = elementwise("negate"), elementwise("not")
+    __and__, __rand__ = _either_side(ops.bitwise_and)
+    __or__, __ror__ = _either_side(ops.bitwise_or)
+    __xor__, __rxor__ = _either_side(ops.bitwise_xor)
+    __lshift__, __rlshift__ = _either_side(ops.left_shift)
+    __rshift__, __rrshift__ = _either_side(ops.right_shift)
+    __neg__, __invert__, __abs__ = ops.negative, ops.bitwise_not, ops.absolute
 
-    __abs__ = abs = elementwise("abs")
-    exp, log, tanh = elementwise("exp"), elementwise("log"), elementwise("tanh")
-    sqrt, rsqrt = elementwise("sqrt"), elementwise("rsqrt")
-    maximum, minimum = elementwise("maximum"), elementwise("minimum")
-    sum, prod, max, min = reduction("sum"), reduction("prod"), reduction("max"), reduction("min")
-    matmul, astype = ops.matmul, ops.astype
-    mean, var, argmax = functional.mean, functional.var, functional.argmax
-    relu, sigmoid, gelu, clip = functional.relu, functional.sigmoid, functional.gelu, functional.clip
-    softmax, log_softmax = functional.softmax, functional.log_softmax
-    logsumexp, one_hot = functional.logsumexp, functional.one_hot
-    reshape, transpose, permute = shapes.reshape, shapes.transpose, shapes.transpose
-    broadcast_to, expand = shapes.broadcast_to, shapes.broadcast_to
-    squeeze, unsqueeze = shapes.squeeze, shapes.unsqueeze
+    if TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            """The methods of methods.py."""
 
     def float(self) -> Tensor:
         """As f32."""
@@ -234,6 +243,10 @@ class Tensor:
     def int(self) -> Tensor:
         """As i32, without the fraction."""
         return self.astype("i32")
+
+
+for _name, _function in methods.METHODS.items():
+    setattr(Tensor, _name, _function)
 
 
 def realise(tree: Any) -> None:
