@@ -36,7 +36,7 @@ debug.watch_if_asked()
 __all__ = [
     "CompileError", "DtypeError", "MachineFault", "MiniccError", "OutOfRangeError", "PrecisionNotice",
     "ShapeError",
-    "Tensor", "Todo", "arange", "compile", "eye", "full", "functional", "grad", "io", "jit", "maximum", "minimum",
-    "nn",
+    "Tensor", "Todo", "arange", "compile", "eye", "full", "functional", "grad", "io", "jit", "maximum",
+    "minimum", "nn",
     "ones", "optim", "rand", "randn", "realise", "seed", "using", "value_and_grad", "where", "zeros",
 ]
