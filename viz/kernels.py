@@ -4,9 +4,9 @@
 
 Goes in: a Module, tiled or not. Comes out: a Drawing. Invariants: an arrow into a cluster is a read of memory
 and says which block is read at each step; what stands inside never touches memory; an accumulator is an arrow
-from an operation back to itself. The bytes on a kernel are what its grid makes it move to and from HBM: a
-block is fetched again each time it changes. XLA's fusion dumps show the clusters, without the bytes. Read
-next: pipeline.py.
+from an operation back to itself; a dotted arrow comes from an array whose numbers say which block it is. The
+bytes on a kernel are what its grid makes it move to and from HBM: a block is fetched again each time it
+changes. XLA's fusion dumps show the clusters, without the bytes. Read next: pipeline.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import graphviz
 
 from minicc.graph.ir import Type
-from minicc.kernel.ir import Block, Guard, Kernel, Module, Operand
+from minicc.kernel.ir import OLD, Block, Guard, Kernel, Module, Operand
 from minicc.kernel.memory import Placement, Space
 from minicc.kernel.pipeline import blocks_of
 from minicc.viz.graph import new_canvas, role_style
@@ -25,6 +25,7 @@ from minicc.viz.palette import CLUSTER, CLUSTER_EDGE, role_of
 from minicc.viz.render import Drawing
 
 ACCUMULATE = {"style": "dashed", "constraint": "false"}
+LOOKUP = {"style": "dotted"}
 
 
 def moved_bytes(kernel: Kernel, operand: Operand) -> int:
@@ -47,7 +48,7 @@ def draw_kernels(
     inputs = {buffer: type for buffer, type in module.inputs}
     outputs = {buffer for buffer, _ in module.outputs}
     for kernel in module.kernels:
-        for operand in kernel.operands:
+        for operand in (*kernel.operands, *kernel.scalars):
             buffer = operand.buffer
             between = _between(buffer, placements)
             role = "input" if buffer in inputs else "output" if buffer in outputs else between
@@ -113,6 +114,8 @@ class _Cluster:
                 operand = self.operands[statement.target]
                 self._arrow(self._source(statement.value), _ident(operand.buffer),
                             {"label": small(_block_text(self.kernel, operand))})
+                if f"{operand.name}{OLD}" not in self.operands:  # which has the arrow already
+                    self._lookups(operand, self._source(statement.value))
 
     def _top_row(self, inside: graphviz.Digraph) -> None:
         """The title and the blocks that are read, side by side: arrows go around a box, over a title."""
@@ -124,6 +127,13 @@ class _Cluster:
                          margin="0.06,0.02", **role_style("copy_in"))
         for operand in self.kernel.inputs:
             self.canvas.edge(_ident(operand.buffer), self._load(operand))
+            self._lookups(operand, self._load(operand))
+
+    def _lookups(self, operand: Operand, box: str) -> None:
+        """A dotted arrow from each array whose numbers say where the operand is read or written."""
+        buffers = {one.name: one.buffer for one in self.kernel.scalars}
+        for name in dict.fromkeys(lookup.scalars for index in operand.index for lookup in index.lookups):
+            self._arrow(_ident(buffers[name]), box, LOOKUP)
 
     def _load(self, operand: Operand) -> str:
         return f"{self.prefix} load {operand.name}"
@@ -183,4 +193,6 @@ def _attributes(block: Block) -> list[str]:
 
 def _block_text(kernel: Kernel, operand: Operand) -> str:
     shape = kernel.block_shape(operand)
-    return " x ".join(map(str, shape)) if shape else "1"
+    places = ", ".join(str(lookup) for index in operand.index for lookup in index.lookups)
+    where = (f" at {places}" if places else "") + (", in place" if operand.in_place else "")
+    return (" x ".join(map(str, shape)) if shape else "1") + where
