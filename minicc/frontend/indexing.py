@@ -5,8 +5,8 @@
                    x[[4, 0], 1:]    ->  gather(slice(x) ..., [4, 0]) axis=0
                    x[rows, columns] ->  gather(reshape(x) shape=[20], rows * 4 + columns) axis=0
 
-In: a tensor and a key. Out: a tensor. A key is first made into a `Plan`: what slices cut out of each axis, and
-the axes that are looked up by integer arrays, which broadcast together. Invariants:
+In: a tensor and a key. Out: a tensor. A key is first made into a `Plan`: what slices cut out of each axis,
+and the axes that are looked up by integer arrays, which broadcast together. Invariants:
 - An integer that is known where the key is written (a number, a list, an array, a Tensor with data) and that
   lies outside its axis is an error there. One that the program computes is CLAMPED to the axis, negative ones
   after they have counted from the end; on every device alike. (numpy cannot have this case; JAX clamps too.)
@@ -21,6 +21,7 @@ updates.py, which writes through the same plans.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -106,7 +107,8 @@ def _spelled_out(x: Tensor, items: list) -> list:
         got, need = f"{used}, and {len(dots)} times '...'", f"at most {x.ndim} for {x.type}, and one '...'"
         fail("index", "too many indices", got, need, kind=OutOfRangeError)
     at = dots[0] if dots else len(items)
-    axis, spelled = 0, []
+    spelled: list = []
+    axis = 0
     for item in items[:at] + [slice(None)] * (x.ndim - used) + items[at + 1:]:
         sizes = x.shape[axis:axis + item.ndim] if _is_mask(item) else ()
         if _is_mask(item) and item.shape != sizes:
@@ -144,7 +146,7 @@ def as_indices(op: str, x: Tensor, axis: int, indices: TensorLike) -> Tensor:
     """Indices along an axis of x as an i32 tensor, which counts from 0; checked as far as they are known."""
     indices, size = _readable(indices), x.shape[axis]
     found = indices if isinstance(indices, tensors.Tensor) else np.asarray(indices)
-    if not (np.issubdtype(found.dtype, np.integer) if isinstance(found, np.ndarray) else found.dtype.kind == "i"):
+    if found.dtype.kind not in "iu":
         got = f"{found.dtype}{list(found.shape)}"
         fail(op, "an index is an integer", got, "integers", "x.int(), which drops fractions", DtypeError)
     if isinstance(found, tensors.Tensor) and found.lazy:
@@ -181,7 +183,8 @@ def looked_up(x: Tensor, plan: Plan, clamp: bool) -> tuple[Tensor, Tensor, list[
     rest = [axis for axis in range(x.ndim) if axis not in axes]
     perm = rest[:plan.place] + axes + rest[plan.place:]
     sizes, moved = [x.shape[axis] for axis in axes], transpose(x, perm)
-    merged = reshape(moved, [*moved.shape[:plan.place], math.prod(sizes), *moved.shape[plan.place + len(axes):]])
+    behind = moved.shape[plan.place + len(axes):]
+    merged = reshape(moved, [*moved.shape[:plan.place], math.prod(sizes), *behind])
     arrays = list(plan.arrays.values())
     shape = broadcast_shapes("index", arrays, *(index.shape for index in arrays))
     flat, *more = (broadcast(index, shape) for index in arrays)
@@ -282,9 +285,9 @@ def select(x: TensorLike, dim: int, index: int) -> Tensor:
 def starts(op: str, x: Tensor, start: Any, sizes: tuple[int, ...]) -> list[Tensor]:
     """One i32 scalar per axis; those that are numbers must fit, the others the graph clamps."""
     given = list(start) if isinstance(start, list | tuple) else [start]
-    if len(given) != x.ndim or len(sizes) != x.ndim or any(
-            size > whole for size, whole in zip(sizes, x.shape, strict=False)):
-        fail(op, "starts and sizes do not fit", f"{len(given)} starts, sizes {list(sizes)}", f"one per axis of {x.type}")
+    if not len(given) == len(sizes) == x.ndim or any(map(operator.gt, sizes, x.shape)):
+        got, need = f"{len(given)} starts, sizes {list(sizes)}", f"one per axis of {x.type}, and no larger"
+        fail(op, "starts and sizes do not fit", got, need)
     for axis, (one, size) in enumerate(zip(given, sizes, strict=True)):
         if not _is_array(one):
             number, = as_integers(op, one)
@@ -299,7 +302,7 @@ def starts(op: str, x: Tensor, start: Any, sizes: tuple[int, ...]) -> list[Tenso
 
 
 def dynamic_slice(x: TensorLike, start: Any, sizes: Any) -> Tensor:
-    """A block of these sizes from a start that may be computed, one integer per axis; moved so that it fits."""
+    """A block of these sizes; its start may be computed, one integer per axis, and moves so that it fits."""
     x, lengths = as_tensor(x), as_integers("dynamic_slice", sizes)
     return node("dynamic_slice", x, *starts("dynamic_slice", x, start, lengths), sizes=lengths)
 

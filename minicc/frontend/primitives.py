@@ -15,7 +15,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from minicc.graph.ir import BOOL, F32, DType
 if TYPE_CHECKING:
     from minicc.frontend.tensor import Tensor
 
+T = TypeVar("T")
 TensorLike = Any  # a Tensor, a number, an array, or nested lists of numbers
 
 
@@ -118,11 +120,13 @@ def normal_axes(op: str, x: Tensor, axis: Any, new: int = 0) -> tuple[int, ...]:
     return normal
 
 
-def torch_names(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def torch_names(function: Callable[..., T]) -> Callable[..., T]:
     """The function, which takes torch's `dim` and `keepdim` for `axis` and `keepdims` too."""
+    place = list(signature(function).parameters).index("axis")
+
     @wraps(function)
-    def renamed(*args: Any, **named: Any) -> Tensor:
-        if "dim" in named and ("axis" in named or len(args) > 1):
+    def renamed(*args: Any, **named: Any) -> T:
+        if "dim" in named and ("axis" in named or len(args) > place):
             fail(function.__name__, "both axis and dim are given", need="one")
         ours = {"dim": "axis", "keepdim": "keepdims"}
         return function(*args, **{ours.get(name, name): value for name, value in named.items()})

@@ -181,9 +181,9 @@ def cut(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
     stop = max(start, min(stop, x.shape[axis]))
     if (start, stop, step) == (0, x.shape[axis], 1):
         return x
-    before, after = [0] * axis, x.shape[axis + 1:]
-    return node("slice", x, start=[*before, start, *(0 for _ in after)], limit=[*x.shape[:axis], stop, *after],
-                stride=[*(1 for _ in before), step, *(1 for _ in after)])
+    starts, limits, strides = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[axis], limits[axis], strides[axis] = start, stop, step
+    return node("slice", x, start=starts, limit=limits, stride=strides)
 
 
 # -- broadcasting --------------------------------------------------------------------------------------------
