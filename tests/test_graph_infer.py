@@ -9,9 +9,11 @@ from minicc.errors import CompileError, DtypeError, Loc, ShapeError
 from minicc.graph.attributes import ATTRIBUTES, normal_attributes
 from minicc.graph.elementwise import ELEMENTWISE
 from minicc.graph.infer import OPS, infer
-from minicc.graph.ir import BOOL, F32, I32, Type
+from minicc.graph.ir import BF16, BOOL, F32, I8, I32, U8, Type
 from minicc.graph.text import parse_graph
 
+MATMUL = {"contract": ((1,), (0,))}
+WINDOW = {"stride": (2, 1), "dilation": (1, 2), "low": (1, 3), "high": (1, 3)}
 LINE = Loc("train.py", 12, "h = x @ w")
 
 
@@ -21,6 +23,18 @@ def f32(*shape: int) -> Type:
 
 def i32(*shape: int) -> Type:
     return Type(I32, shape)
+
+
+def bf16(*shape: int) -> Type:
+    return Type(BF16, shape)
+
+
+def i8(*shape: int) -> Type:
+    return Type(I8, shape)
+
+
+def u8(*shape: int) -> Type:
+    return Type(U8, shape)
 
 
 def boolean(*shape: int) -> Type:
@@ -51,7 +65,66 @@ def boolean(*shape: int) -> Type:
     ("dot_general", [f32(5, 2, 3), f32(5, 4, 3)], {"contract": ((2,), (2,)), "batch": ((0,), (0,))},
      "f32[5,2,4]"),
     ("dot_general", [f32(0, 3), f32(3, 4)], {"contract": ((1,), (0,))}, "f32[0,4]"),
+    ("remainder", [i32(3), i32()], {}, "i32[3]"),
+    ("shift_left", [u8(3), u8()], {}, "u8[3]"),
+    ("xor", [boolean(3), boolean()], {}, "bool[3]"),
+    ("iota", [], {"axis": 0, "shape": (3,), "dtype": "bf16"}, "bf16[3]"),
+    ("dot_general", [bf16(2, 3), bf16(3, 4)], MATMUL, "bf16[2,4]"),
+    ("dot_general", [bf16(2, 3), bf16(3, 4)], {**MATMUL, "dtype": "f32"}, "f32[2,4]"),
+    ("dot_general", [u8(2, 3), i8(3, 4)], MATMUL, "i32[2,4]"),
+    ("concatenate", [f32(2, 3), f32(2, 0), f32(2, 4)], {"axis": 1}, "f32[2,7]"),
+    ("concatenate", [f32(2)], {"axis": 0}, "f32[2]"),
+    ("reverse", [f32(2, 3)], {"axes": (1,)}, "f32[2,3]"),
+    ("gather", [f32(5, 6, 7), i32(2, 3)], {"axis": 1}, "f32[5,2,3,7]"),
+    ("gather", [f32(5), i32()], {"axis": 0}, "f32[]"),
+    ("gather", [f32(0, 3), i32(0)], {"axis": 0}, "f32[0,3]"),
+    ("scatter", [f32(5, 6), i32(2), f32(2, 6)], {"axis": 0, "kind": "sum"}, "f32[5,6]"),
+    ("dynamic_slice", [f32(5, 6), i32(), i32()], {"sizes": (2, 6)}, "f32[2,6]"),
+    ("dynamic_slice", [f32()], {"sizes": ()}, "f32[]"),
+    ("dynamic_update_slice", [f32(5, 6), f32(1, 2), i32(), i32()], {}, "f32[5,6]"),
+    ("convolution", [f32(8, 1, 3, 28, 28), f32(1, 16, 3, 5, 5)], WINDOW, "f32[8,1,16,13,26]"),
+    ("convolution", [i8(8, 2, 3), u8(2, 4, 3)], {"low": (), "high": ()}, "i32[8,2,4]"),
+    ("convolution", [bf16(0, 1, 1, 4), bf16(1, 1, 1, 4)], {"low": [0], "high": [0], "dtype": F32},
+     "f32[0,1,1,1]"),
+    ("optimization_barrier", [f32(3), i32()], {}, "f32[3]"),
     # mistakes
+    ("power", [i32(3), i32(3)], {}, DtypeError),
+    ("shift_left", [f32(3), f32(3)], {}, DtypeError),
+    ("concatenate", [], {"axis": 0}, CompileError),
+    ("concatenate", [f32(2, 3), f32(3, 3)], {"axis": 1}, ShapeError),
+    ("concatenate", [f32(2), f32(2, 1)], {"axis": 0}, ShapeError),
+    ("concatenate", [f32(2), i32(2)], {"axis": 0}, DtypeError),
+    ("concatenate", [f32()], {"axis": 0}, ShapeError),
+    ("concatenate", [f32(2)], {"axis": -1}, ShapeError),
+    ("reverse", [f32(2, 3)], {"axes": (2,)}, ShapeError),
+    ("gather", [f32(5), f32(2)], {"axis": 0}, DtypeError),
+    ("gather", [f32(0, 3), i32(2)], {"axis": 0}, ShapeError),
+    ("gather", [f32(5), i32(2)], {"axis": 1}, ShapeError),
+    ("scatter", [f32(5, 6), i32(2), f32(6, 2)], {"axis": 0, "kind": "set"}, ShapeError),
+    ("scatter", [f32(5, 6), i32(2), i32(2, 6)], {"axis": 0, "kind": "set"}, DtypeError),
+    ("scatter", [f32(5), i32(2), f32(2)], {"axis": 0, "kind": "mean"}, CompileError),
+    ("scatter", [boolean(5), i32(2), boolean(2)], {"axis": 0, "kind": "max"}, DtypeError),
+    ("dynamic_slice", [f32(5, 6), i32()], {"sizes": (2, 6)}, ShapeError),
+    ("dynamic_slice", [f32(5), f32()], {"sizes": (2,)}, DtypeError),
+    ("dynamic_slice", [f32(5), i32()], {"sizes": (6,)}, ShapeError),
+    ("dynamic_slice", [f32(5), i32()], {"sizes": (-1,)}, ShapeError),
+    ("dynamic_update_slice", [f32(5, 6), f32(2), i32(), i32()], {}, ShapeError),
+    ("dynamic_update_slice", [f32(5), f32(6), i32()], {}, ShapeError),
+    ("dynamic_update_slice", [f32(5), i32(2), i32()], {}, DtypeError),
+    ("dynamic_update_slice", [f32(5)], {}, CompileError),
+    ("dot_general", [bf16(2, 3), f32(3, 4)], MATMUL, DtypeError),
+    ("dot_general", [f32(2, 3), f32(3, 4)], {**MATMUL, "dtype": "bf16"}, DtypeError),
+    ("convolution", [f32(8, 3, 28), f32(16, 3, 5, 5)], {"low": (), "high": ()}, ShapeError),
+    ("convolution", [f32(8, 28), f32(16, 5)], {"low": (), "high": ()}, ShapeError),
+    ("convolution", [f32(8, 1, 3, 28), f32(1, 16, 4, 5)], {"low": [0], "high": [0]}, ShapeError),
+    ("convolution", [f32(8, 2, 3, 28), f32(1, 16, 3, 5)], {"low": [0], "high": [0]}, ShapeError),
+    ("convolution", [f32(8, 1, 3, 4), f32(1, 16, 3, 5)], {"low": [0], "high": [0]}, ShapeError),
+    ("convolution", [f32(8, 1, 3, 4), f32(1, 16, 3, 0)], {"low": [0], "high": [0]}, ShapeError),
+    ("convolution", [f32(8, 1, 3, 9), f32(1, 16, 3, 5)], {"low": [-1], "high": [0]}, ShapeError),
+    ("convolution", [f32(8, 1, 3, 9), f32(1, 16, 3, 5)], {"low": [0, 0], "high": [0]}, ShapeError),
+    ("convolution", [f32(8, 1, 3, 9), f32(1, 2, 3, 5)], {"low": [0], "high": [0], "stride": [0]}, ShapeError),
+    ("convolution", [f32(8, 1, 3, 9), i32(1, 16, 3, 5)], {"low": [0], "high": [0]}, DtypeError),
+    ("optimization_barrier", [], {}, CompileError),
     ("add", [f32(3), f32(4)], {}, ShapeError),
     ("add", [f32(3), f32(1)], {}, ShapeError),
     ("add", [f32(3)], {}, CompileError),
@@ -120,6 +193,12 @@ def test_contracted_sizes_that_differ_are_both_named():
 def test_a_misspelt_op_names_the_nearest():
     with pytest.raises(CompileError, match="try: transpose"):
         infer("transpos", (f32(2),), {})
+
+
+def test_a_result_dtype_that_says_nothing_is_left_out():
+    plain = normal_attributes("dot_general", (i8(2, 3), i8(3, 4)), MATMUL)
+    assert normal_attributes("dot_general", (i8(2, 3), i8(3, 4)), {**MATMUL, "dtype": "i32"}) == plain
+    assert "dtype" in normal_attributes("dot_general", (bf16(2, 3), bf16(3, 4)), {**MATMUL, "dtype": "f32"})
 
 
 def test_attributes_have_one_normal_form_with_defaults():

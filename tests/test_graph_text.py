@@ -60,6 +60,44 @@ def test_constants_come_back_with_the_same_bits():
         assert (before.dtype, before.shape, before.tobytes()) == (after.dtype, after.shape, after.tobytes())
 
 
+def test_constants_of_every_dtype_come_back_with_the_same_bits():
+    all_16_bits = np.arange(2**16, dtype=np.uint16)
+    halves = all_16_bits.view(np.float16)[::7]
+    arrays = [all_16_bits, halves[~np.isnan(halves)], np.arange(256, dtype=np.uint8), np.int8([-128, 127]),
+              np.int16([-2**15]), np.uint32([0, 2**32 - 1])]
+    scalars = [array[-1] for array in arrays]
+    graph = of_constants(*map(np.asarray, arrays + scalars))
+    values = [v.node.attrs["value"] for v in parse_graph(str(graph)).outputs]
+    for before, after in zip(arrays + scalars, values, strict=True):
+        assert (before.dtype, before.tobytes()) == (after.dtype, after.tobytes())
+
+
+def test_scalars_show_their_dtype_where_the_digits_do_not():
+    graph = of_constants(np.uint16(0x3DCD), np.float16(0.5), np.uint32(7), np.int8(-1), np.float32(2))
+    assert "return bf16(0.1), f16(0.5), u32(7), i8(-1), 2.0" in str(graph)
+
+
+VOCABULARY = """\
+graph f(x: f32[2,3], i: i32[4], z: i32[], t: bf16[8,1,3,9], w: bf16[1,4,3,2]) {
+  %0 = concatenate(x, x) axis=1 : f32[2,6]
+  %1 = reverse(%0) axes=[0,1] : f32[2,6]
+  %2 = gather(%1, i) axis=0 : f32[4,6]
+  %3 = scatter(%0, i, %2) axis=0 kind=sum : f32[2,6]
+  %4 = dynamic_slice(%3, z, 1) sizes=[2,2] : f32[2,2]
+  %5 = dynamic_update_slice(%3, %4, z, 0) : f32[2,6]
+  %6 = convolution(t, w) stride=[2] low=[0] high=[1] dtype=f32 : f32[8,1,4,5]
+  %7 = convolution(t, w) low=[1] high=[0] : bf16[8,1,4,9]
+  %8 = multiply(%7, bf16(0.5)) : bf16[8,1,4,9]
+  %9 = optimization_barrier(%8, z) : bf16[8,1,4,9]
+  return %5, %6, %9
+}
+"""
+
+
+def test_the_whole_vocabulary_prints_as_it_was_read():
+    assert str(parse_graph(VOCABULARY)) == VOCABULARY
+
+
 def test_names_become_legal_and_different():
     builder = Builder()
     names = ("a b", "a_b", "", "inf", "2", "p['w']", "p.w1")

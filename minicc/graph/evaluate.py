@@ -182,7 +182,7 @@ def _convolution(attrs: Attrs, arrays: Arrays, shape: Shape) -> np.ndarray:
         steps = zip(tap, attrs["dilation"], attrs["stride"], shape[3:], strict=True)
         under = tuple(slice(k * gap, k * gap + (size - 1) * by + 1, by) for k, gap, by, size in steps)
         # [G, O, C] x [N, G, C, *S'] -> [N, G, O, *S']
-        columns = x[(slice(None),) * 3 + under].reshape(*x.shape[:3], -1)
+        columns = x[(slice(None),) * 3 + under].reshape(*x.shape[:3], math.prod(shape[3:]))
         result += (w[(slice(None),) * 3 + tap] @ columns).reshape(shape)
     return result
 

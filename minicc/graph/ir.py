@@ -31,7 +31,7 @@ The ops, with their attributes (names after StableHLO):
     reduce            kind, axes            sum max min prod; the axes go
     concatenate       axis                  one or more operands, one behind the other
     reverse           axes
-    gather            axis                  (operand, i32 indices): the axis becomes those of the indices, where
+    gather            axis                  (operand, i32 indices): the indices' axes replace the axis, where
                                             an index out of range is clamped
     scatter           axis, kind            (operand, i32 indices, updates of gather's type): set sum prod max
                                             min, in the order of the indices; out of range they are dropped
@@ -40,7 +40,7 @@ The ops, with their attributes (names after StableHLO):
     dot_general       contract, batch       a pair of axis tuples each; gives batch, rest of lhs, rest of rhs
     convolution       stride, dilation,     x[N, G, C, *S], w[G, O, C, *K] -> [N, G, O, *S'], zeros around x;
                       low, high             S' = (S + low + high - (K - 1) * dilation - 1) // stride + 1
-    optimization_barrier                    the first operand, once all of them are there; no rule looks inside
+    optimization_barrier                    the first operand, once all are there; no rule looks inside
 
 dot_general and convolution may name the dtype of their result (bf16 operands, f32 result) if that is not the
 operands' own (i32 for i8 and u8). A 16-bit float is computed in f32 and rounded once; integers wrap around.

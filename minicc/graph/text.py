@@ -240,7 +240,7 @@ class _Parser:
         return int(token.text)
 
     def number(self, token: Token, dtype: DType | None = None) -> np.ndarray:
-        """The stored value of a literal, in its own dtype or a wanted one; an integer may stand for a float."""
+        """The stored value of a literal, in its own dtype or a wanted one; integers may stand for floats."""
         text = token.text
         own = BOOL if text in ("true", "false") else I32 if re.fullmatch(r"-?\d+", text) else F32
         dtype = dtype or own
