@@ -336,7 +336,8 @@ def _in_order(kernel: Kernel) -> Kernel:
     place = {axis.name: number for number, axis in enumerate(kernel.axes)}
 
     def sort(block: Block) -> Block:
-        return replace(block, axes=tuple(sorted(block.axes, key=place.__getitem__)))
+        axes = tuple(sorted(block.axes, key=place.__getitem__))
+        return block if axes == block.axes else replace(block, axes=axes)
 
     scratch = tuple(replace(s, axes=tuple(sorted(s.axes, key=place.__getitem__))) for s in kernel.scratch)
     return replace(kernel.mapped(sort), scratch=scratch)

@@ -66,6 +66,8 @@ def _merge(kernel: Kernel, outer: Axis, inner: Axis) -> Kernel:
         return tuple(name for name in names if name != outer.name)
 
     def shorten(block: Block) -> Block:
+        if outer.name not in block.axes + block.reduced:
+            return block
         attrs = dict(block.attrs)
         attrs |= {name: without(attrs[name]) for name in ("axes", "contract") if name in attrs}
         return replace(block, axes=without(block.axes), attrs=attrs)

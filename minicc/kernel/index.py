@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 
 class AxisKind(Enum):
@@ -105,10 +106,10 @@ class Index:
         """The axes that its lookups' places move along."""
         return tuple(name for lookup in self.lookups for index in lookup.index for name in index.axes)
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         """The axes this index moves along; those of its lookups last."""
-        return tuple(name for name, _ in self.terms) + self.walked
+        return tuple([name for name, _ in self.terms]) + (self.walked if self.lookups else ())
 
     def __str__(self) -> str:
         parts = [name if stride == 1 else f"{stride}*{name}" for name, stride in self.terms]

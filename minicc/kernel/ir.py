@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -64,10 +65,10 @@ class Operand:
     fill: float | None = None
     in_place: bool = False
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         """The axes the operand varies over, in the order of its dimensions."""
-        return tuple(name for index in self.index for name in index.axes)
+        return tuple([name for index in self.index for name in index.axes])
 
     def __str__(self) -> str:
         fill = "" if self.fill is None else f" else {self.fill}"
@@ -266,7 +267,8 @@ class Kernel:
         shared."""
         new: dict[Block, Block] = {}
         for block in self.blocks():
-            new[block] = change(replace(block, args=tuple(new[arg] for arg in block.args)))
+            args = tuple([new[arg] for arg in block.args])
+            new[block] = change(block if args == block.args else replace(block, args=args))
         return replace(self, body=tuple(replace(s, value=new[s.value]) for s in self.body))
 
     def __str__(self) -> str:
