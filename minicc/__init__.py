@@ -6,8 +6,8 @@
     y.numpy()                                 # compiled and run
 
 Tensors: Tensor, zeros, ones, full, arange, eye, rand, randn, seed, where, maximum, minimum; the rest are
-methods. Transformations: jit, compile, grad, value_and_grad. Parts: nn, optim, io, functional. Changing the
-compiler: using. Errors: MiniccError and its children; PrecisionNotice when 64-bit data becomes 32-bit.
+methods. Transformations: jit, compile, grad, value_and_grad, vjp, jacrev, checkpoint. Parts: nn, optim, io,
+functional. Changing the compiler: using. Errors: MiniccError and its children; PrecisionNotice when 64-bit data becomes 32-bit.
 """
 
 from minicc.errors import (
@@ -24,7 +24,8 @@ from minicc.slots import using
 
 from minicc.frontend import functional, io, nn, optim  # isort: skip
 from minicc.frontend.arrays import PrecisionNotice  # isort: skip
-from minicc.frontend.autograd import grad, value_and_grad  # isort: skip
+from minicc.frontend.autograd import grad, jacrev, value_and_grad, vjp  # isort: skip
+from minicc.frontend.checkpoint import checkpoint  # isort: skip
 from minicc.frontend.creation import arange, eye, full, ones, rand, randn, seed, zeros  # isort: skip
 from minicc.frontend.jit import compile, jit  # isort: skip
 from minicc.frontend.ops import maximum, minimum, where  # isort: skip
@@ -36,7 +37,8 @@ debug.watch_if_asked()
 __all__ = [
     "CompileError", "DtypeError", "MachineFault", "MiniccError", "OutOfRangeError", "PrecisionNotice",
     "ShapeError",
-    "Tensor", "Todo", "arange", "compile", "eye", "full", "functional", "grad", "io", "jit", "maximum",
-    "minimum", "nn",
-    "ones", "optim", "rand", "randn", "realise", "seed", "using", "value_and_grad", "where", "zeros",
+    "Tensor", "Todo", "arange", "checkpoint", "compile", "eye", "full", "functional", "grad", "io", "jacrev",
+    "jit", "maximum", "minimum", "nn",
+    "ones", "optim", "rand", "randn", "realise", "seed", "using", "value_and_grad", "vjp",
+    "where", "zeros",
 ]

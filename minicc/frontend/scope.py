@@ -145,12 +145,14 @@ class Trace(Scope):
     """The scope of one function while it is traced.
 
     outside: the tensors from outside that it used. hidden: the inputs that stand for them, by their identity.
+    regions: node -> the nodes that the backward pass computes again along with it (checkpoint.py).
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.outside: list[Tensor] = []
         self.hidden: dict[int, Value] = {}
+        self.regions: dict[Node, frozenset[Node]] = {}
 
     def enter(self, tensor: Tensor) -> Value:
         """A tensor from outside, as a hidden input."""

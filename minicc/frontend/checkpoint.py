@@ -1,0 +1,103 @@
+"""Rematerialisation: compute again in the backward pass what would otherwise be kept for it.
+
+    y = checkpoint(block)(x, w)      %0 = dot_general(x, w); %1 = tanh(%0)           forward: %1 is let go
+    d loss / d x, given g            %5 = optimization_barrier(x, %g)                 x, once %g is known
+                                     %6 = optimization_barrier(w, %g)
+                                     %7 = dot_general(%5, %6); %8 = tanh(%7)          %1 again, as %8
+                                     %9 = multiply(%8, %8); ...                       the rules as ever, on %8
+
+A deep network keeps every layer's insides until the backward pass comes back to them; memory then grows with
+the depth. Of a checkpointed function only the inputs are kept, for the price of one more forward pass. In: a
+function. Out: one that gives the same values and the same gradients. Invariants:
+- The barrier is a node that no rule removes. Without it the second computation would be the first one:
+  hash-consing finds them equal.
+- Its further operands say after what it comes, so that nothing is computed again before the gradient arrives.
+- A checkpoint inside a checkpoint changes nothing; what depends on no input (a mask, say) is made once.
+
+JAX calls it jax.checkpoint, or remat, and uses the same barrier; torch.utils.checkpoint runs the function
+again. Source: T. Chen et al., "Training deep nets with sublinear memory cost", arXiv 1604.06174. Read next:
+autograd.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+from minicc.errors import CompileError
+from minicc.frontend.primitives import node
+from minicc.frontend.pytree import tree_map
+from minicc.frontend.scope import Trace, current, fail, tracing
+from minicc.frontend.tensor import Tensor
+from minicc.graph.ir import Node, Value
+
+
+def checkpoint(fn: Callable) -> Callable:
+    """fn, whose insides are not kept for the backward pass but computed again in it.
+
+    >>> from minicc.frontend.autograd import grad
+    >>> grad(lambda x: checkpoint(lambda y: y * y * y)(x))(Tensor(2.)).item()
+    12.0
+    """
+    if not callable(fn):
+        fail("checkpoint", "this is not a function", f"a {type(fn).__name__}",
+             hint="checkpoint(f)(x), not checkpoint(f(x))", kind=CompileError)
+
+    @wraps(fn)
+    def rematerialised(*args: Any, **kwargs: Any) -> Any:
+        around = current()
+        if not isinstance(around, Trace):  # outside of traces nobody differentiates
+            return fn(*args, **kwargs)
+        with tracing(trace := Trace()):
+            result = fn(*args, **kwargs)
+        known: dict[Node, Value] = {}
+        moved = move_out(result, trace, known)
+        given = {around.lift(x).node for x in trace.outside}
+        region = frozenset(value.node for value in known.values()) - given
+        around.regions.update(dict.fromkeys(region, region))
+        return moved
+
+    return rematerialised
+
+
+def move_out(tree: Any, trace: Trace, known: dict[Node, Value]) -> Any:
+    """The tree with its tensors of a trace copied into the scope around. known: see Scope.copy; it grows."""
+    around = current()
+    for value, x in zip(trace.hidden.values(), trace.outside, strict=True):
+        known[value.node] = around.lift(x)
+
+    def move(x: Any) -> Any:
+        if not isinstance(x, Tensor) or x._scope is not trace:
+            return x
+        value, = trace.copy([trace.lift(x)], known, around.builder)
+        return Tensor._made(value, around)
+
+    moved = tree_map(move, tree)
+    if isinstance(around, Trace):
+        for region in dict.fromkeys(trace.regions.values()):
+            nodes = frozenset(known[node].node for node in region if node in known)
+            around.regions.update(dict.fromkeys(nodes, nodes))
+    return moved
+
+
+class Recomputed:
+    """What the backward pass over one trace has computed again. known: region -> node -> its second value."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.known: dict[frozenset[Node], dict[Node, Value]] = {}
+
+    def tensors(self, values: Sequence[Value], at: Node, gradient: Tensor) -> list[Tensor]:
+        """The values as the rule of the node `at` may read them, now that the node's gradient is there."""
+        region = self.trace.regions.get(at, frozenset[Node]())
+        if region and region not in self.known:
+            border = dict.fromkeys(v for inside in region for v in inside.operands if v.node not in region)
+            self.known[region] = {value.node: self._after(value, gradient) for value in border}
+        if region:
+            copies = self.trace.copy(values, self.known[region], self.trace.builder)
+            values = [new if old.node in region else old for old, new in zip(values, copies, strict=True)]
+        return [Tensor._made(value, self.trace) for value in values]
+
+    def _after(self, value: Value, gradient: Tensor) -> Value:
+        return self.trace.lift(node("optimization_barrier", Tensor._made(value, self.trace), gradient))
