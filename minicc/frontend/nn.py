@@ -4,29 +4,200 @@
     linear(params, x)                 x @ w + b
 
 In: parameters (trees of tensors) and inputs. Out: tensors. Nothing here has state, so grad, jit and optim see
-plain trees, as in JAX; torch's modules own their parameters instead. Activations and losses are in
-functional.py; a whole network is in models/mlp.py. Read next: optim.py.
+plain trees, as in JAX; torch's modules own their parameters instead. What changes while training goes in and
+comes out: batch_norm's running statistics, dropout's key, attention's cache. A parameter is called w or b;
+`draw` says what it begins as (nn_init.py). Norms compute in f32, whatever the dtype. Attention is in
+nn_attention.py, losses are in nn_losses.py, and mc.nn offers them too; activations are in functional.py,
+whole networks in models/. Read next: nn_attention.py.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from minicc.errors import DtypeError
+from minicc.frontend import ops
 from minicc.frontend.creation import randn, zeros
+from minicc.frontend.functional import cross_entropy, gelu, mean, sigmoid
+from minicc.frontend.nn_attention import (
+    attention,
+    cache_init,
+    cache_update,
+    causal_mask,
+    join_heads,
+    repeat_heads,
+    rotary,
+    rotate,
+    split_heads,
+)
+from minicc.frontend.nn_init import Draw, fans, parameter_count
+from minicc.frontend.nn_losses import bce_with_logits, huber, kl, l1, mse
+from minicc.frontend.primitives import TensorLike, as_tensor, in_f32, node
+from minicc.frontend.scope import fail
 from minicc.frontend.tensor import Tensor
 
 Params = dict[str, Tensor]
 
+# -- linear, embedding, convolution --------------------------------------------------------------------------
 
-def linear_init(inputs: int, outputs: int) -> Params:
-    """Parameters of a layer: weights of variance 2 / inputs, which keeps relu's outputs in scale; no bias.
 
-    Source: K. He et al., "Delving deep into rectifiers", arXiv 1502.01852.
+def linear_init(inputs: int, outputs: int, draw: Draw | None = None, bias: bool = True,
+                deviation: float | None = None) -> Params:
+    """Parameters of a layer: weights of variance 2 / inputs, or of this deviation; a bias of 0.
+
+    Without `draw`, minicc's own generator draws. Source: K. He et al., "Delving deep into rectifiers", arXiv
+    1502.01852.
     """
-    return {"w": (randn(inputs, outputs) * (2 / inputs) ** 0.5).realise(), "b": zeros(outputs).realise()}
+    deviation = (2 / inputs) ** 0.5 if deviation is None else deviation
+    if draw is None:
+        return {"w": (randn(inputs, outputs) * deviation).realise(), "b": zeros(outputs).realise()}
+    w = {"w": draw.normal((inputs, outputs), deviation)}
+    return w | {"b": draw.full((outputs,), 0)} if bias else w
 
 
 def linear(params: Params, x: Tensor) -> Tensor:
-    """x @ w + b.
+    """x @ w + b, or without b if there is none.
 
     Shapes: x[..., inputs], w[inputs, outputs], b[outputs].
     """
-    return x @ params["w"] + params["b"]
+    y = x @ params["w"]
+    return y + params["b"] if "b" in params else y
+
+
+def embedding_init(count: int, size: int, draw: Draw, deviation: float = 0.02) -> Params:
+    """A row of numbers for each of `count` things."""
+    return {"w": draw.normal((count, size), deviation)}
+
+
+def embedding(params: Params, ids: TensorLike) -> Tensor:
+    """The row of each number; one outside the table gives its first row or its last.
+
+    Shapes: w[count, size], ids[...] -> [..., size].
+    """
+    ids = as_tensor(ids)
+    if ids.dtype.kind != "i":
+        fail("embedding", "rows are picked by integers", ids.type, "i32", ".int()", DtypeError)
+    return node("gather", params["w"], ops.astype(ids, "i32"), axis=0)
+
+
+# -- norms ---------------------------------------------------------------------------------------------------
+
+
+def norm_init(size: int, draw: Draw, bias: bool = True) -> Params:
+    """A scale of 1, and a shift of 0 if there is one."""
+    w = {"w": draw.full((size,), 1)}
+    return w | {"b": draw.full((size,), 0)} if bias else w
+
+
+@in_f32
+def standardised(x: Tensor, axis: Any = -1, epsilon: float = 1e-5) -> Tensor:
+    """x with mean 0 and variance 1 along these axes."""
+    centred = x - mean(x, axis, True)
+    return centred * ops.rsqrt(mean(centred * centred, axis, True) + epsilon)
+
+
+@in_f32
+def _of_mean_square_1(x: Tensor, epsilon: float) -> Tensor:
+    return x * ops.rsqrt(mean(x * x, -1, True) + epsilon)
+
+
+def _scaled(params: Params, x: Tensor, axis: int = -1) -> Tensor:
+    """x * w + b, with w and b along an axis; either may be missing."""
+    shape = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)] if axis != -1 else [-1]
+    x = x * params["w"].reshape(*shape) if "w" in params else x
+    return x + params["b"].reshape(*shape) if "b" in params else x
+
+
+def layer_norm(params: Params, x: Tensor, epsilon: float = 1e-5) -> Tensor:
+    """Standardised along the last axis, then scaled and shifted.
+
+    Shapes: x[..., size], w[size], b[size]. Source: J. Ba et al., "Layer normalization", arXiv 1607.06450.
+    """
+    return _scaled(params, standardised(x, -1, epsilon))
+
+
+def rms_norm(params: Params, x: Tensor, epsilon: float = 1e-5) -> Tensor:
+    """Divided by the root of the mean of the squares, then scaled.
+
+    Shapes: x[..., size], w[size]. Source: B. Zhang and R. Sennrich, "Root mean square layer normalization",
+    arXiv 1910.07467.
+    """
+    return _scaled(params, _of_mean_square_1(x, epsilon=epsilon))
+
+
+def group_norm(params: Params, x: Tensor, groups: int, epsilon: float = 1e-5) -> Tensor:
+    """Standardised over each group of channels and all places, then scaled and shifted per channel.
+
+    Shapes: x[N, C, *S], w[C], b[C]. Source: Y. Wu and K. He, "Group normalization", arXiv 1803.08494.
+    """
+    if x.ndim < 2 or x.shape[1] % groups:
+        fail("group_norm", "the groups do not divide the channels", f"{groups} for {x.type}", "[N, C, ...]")
+    grouped = standardised(x.reshape(x.shape[0], groups, -1), -1, epsilon)
+    return _scaled(params, grouped.reshape(x.shape), 1)
+
+
+def batch_norm_init(size: int, draw: Draw) -> tuple[Params, Params]:
+    """The parameters, and the running statistics: mean 0, variance 1."""
+    return norm_init(size, draw), {"mean": draw.full((size,), 0), "var": draw.full((size,), 1)}
+
+
+def batch_norm(params: Params, state: Params, x: Tensor, training: bool, momentum: float = 0.1,
+               epsilon: float = 1e-5) -> tuple[Tensor, Params]:
+    """Standardised per channel by the batch's statistics, or by the running ones; and the new running ones.
+
+    Shapes: x[N, C, *S], w[C], b[C], mean[C], var[C]. The running variance is that over count - 1, as torch's.
+    Source: S. Ioffe and C. Szegedy, "Batch normalization", arXiv 1502.03167.
+    """
+    axes, shape = [0, *range(2, x.ndim)], [-1, *[1] * (x.ndim - 2)]
+    if not training:
+        scale = ops.rsqrt(state["var"] + epsilon) * params["w"]
+        shift = params["b"] - state["mean"] * scale
+        return x * scale.reshape(*shape) + shift.reshape(*shape), state
+    count = x.size // x.shape[1]
+    centre = mean(x, axes)
+    distance = x - centre.reshape(*shape)
+    var = mean(distance * distance, axes)
+    y = distance * (ops.rsqrt(var + epsilon) * params["w"]).reshape(*shape) + params["b"].reshape(*shape)
+    seen = {"mean": centre, "var": var * (count / max(1, count - 1))}
+    return y, {name: state[name] * (1 - momentum) + new * momentum for name, new in seen.items()}
+
+
+# -- feed-forward --------------------------------------------------------------------------------------------
+
+
+def silu(x: Tensor) -> Tensor:
+    """x * sigmoid(x)."""
+    return x * sigmoid(x)
+
+
+def mlp_init(size: int, hidden: int, draw: Draw, deviation: float = 0.02, bias: bool = True) -> Any:
+    """Two layers, up and down."""
+    return {"up": linear_init(size, hidden, draw, bias, deviation),
+            "down": linear_init(hidden, size, draw, bias, deviation)}
+
+
+def mlp(params: Any, x: Tensor, activation: Any = gelu) -> Tensor:
+    """down(activation(up(x)))."""
+    return linear(params["down"], activation(linear(params["up"], x)))
+
+
+def gated_mlp_init(size: int, hidden: int, draw: Draw, deviation: float = 0.02) -> Any:
+    """Three layers without bias: gate, up and down."""
+    gate = {"gate": linear_init(size, hidden, draw, False, deviation)}
+    return gate | mlp_init(size, hidden, draw, deviation, bias=False)
+
+
+def gated_mlp(params: Any, x: Tensor, activation: Any = silu) -> Tensor:
+    """down(activation(gate(x)) * up(x)). Source: N. Shazeer, "GLU variants improve transformer", arXiv
+    2002.05202."""
+    gate, up = linear(params["gate"], x), linear(params["up"], x)
+    return linear(params["down"], activation(gate) * up)
+
+
+__all__ = [
+    "Draw", "Params", "attention", "batch_norm", "batch_norm_init", "bce_with_logits", "cache_init",
+    "cache_update", "causal_mask", "cross_entropy", "embedding", "embedding_init",
+    "fans", "gated_mlp", "gated_mlp_init", "group_norm", "huber", "join_heads", "kl", "l1",
+    "layer_norm", "linear", "linear_init", "mlp", "mlp_init", "mse", "norm_init", "parameter_count",
+    "repeat_heads", "rms_norm", "rotary", "rotate", "silu", "split_heads", "standardised",
+]

@@ -21,7 +21,6 @@ from typing import Any, ClassVar
 
 from minicc.frontend import ops
 from minicc.frontend.creation import zeros
-from minicc.frontend.ops import elementwise
 from minicc.frontend.primitives import TensorLike, as_tensor
 from minicc.frontend.pytree import flatten, tree_map
 from minicc.frontend.scope import EAGER, current, fail
@@ -130,7 +129,7 @@ class Adam(Optimiser):
 
 def _sum_of_weights(beta: float, count: Tensor) -> Tensor:
     """1 - beta ** count: what the weights of a mean that started at 0 add up to."""
-    return -elementwise("expm1")(count * math.log(beta))
+    return -ops.expm1(count * math.log(beta))
 
 
 @dataclass(frozen=True)
@@ -223,13 +222,13 @@ def cosine(rate: float, steps: int, final: float = 0.0, warm_up_steps: int = 0) 
     """
     def falling(step: Tensor) -> Tensor:
         done = ((step - warm_up_steps) / float(max(1, steps - warm_up_steps))).clip(0.0, 1.0)
-        return elementwise("cos")(done * math.pi) * ((rate - final) / 2) + (rate + final) / 2
+        return ops.cos(done * math.pi) * ((rate - final) / 2) + (rate + final) / 2
     return warm_up(warm_up_steps, falling) if warm_up_steps else falling
 
 
 def staircase(rate: float, every: int, factor: float = 0.1) -> Schedule:
     """The rate, times the factor once more after each `every` steps."""
-    return lambda step: factor ** elementwise("floor")((step - 1) / float(every)) * rate
+    return lambda step: factor ** ops.floor((step - 1) / float(every)) * rate
 
 
 # -- gradients that are too long -----------------------------------------------------------------------------
