@@ -7,7 +7,8 @@
 
 Tensors: Tensor, zeros, ones, full, arange, eye, rand, randn, seed, where, maximum, minimum; the rest are
 methods. Transformations: jit, compile, grad, value_and_grad, vjp, jacrev, checkpoint. Parts: nn, optim, io,
-functional. Changing the compiler: using. Errors: MiniccError and its children; PrecisionNotice when 64-bit data becomes 32-bit.
+functional. Changing the compiler: using. Errors: MiniccError and its children; PrecisionNotice when 64-bit
+data becomes 32-bit.
 """
 
 from minicc.errors import (
