@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicc.errors import Loc
-from minicc.graph.ir import BOOL, DTYPES, F32, DType, Type
+from minicc.graph.ir import BOOL, F32, I32, U32, DType, Type
 from minicc.kernel.ir import Axis, AxisKind, Block, Guard, Index, Kernel, Module, Operand, Scratch, Statement
 from minicc.kernel.memory import MemoryPlan, Placement, Role, Space
 from minicc.kernel.pipeline import pipeline
@@ -44,7 +44,7 @@ def load(source: Operand | Scratch) -> Block:
 def constant(value: float | int | bool) -> Block:
     """A scalar."""
     array = np.array(value)
-    dtype = {"f": F32, "i": DTYPES["i32"], "b": BOOL}[array.dtype.kind]
+    dtype = {"f": F32, "i": I32, "u": U32, "b": BOOL}[array.dtype.kind]
     return Block("constant", (), {"value": array.astype(dtype.numpy)}, dtype, (), HERE)
 
 

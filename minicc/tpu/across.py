@@ -19,13 +19,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from minicc.graph.ir import I32
 from minicc.kernel.build import COMBINE, neutral_value
 from minicc.kernel.ir import Block
 from minicc.tpu.assembly import At, Writer
 from minicc.tpu.isa import Operand, Reg
 from minicc.tpu.layout import Frame, Home
 from minicc.tpu.machine import LANES, SUBLANES
-from minicc.tpu.recipes import RECIPES, SUFFIX
+from minicc.tpu.recipes import RECIPES
+from minicc.tpu.words import SUFFIX, flipped
 
 if TYPE_CHECKING:
     from minicc.tpu.body import Body, Place
@@ -80,8 +82,9 @@ def _across(write: Writer, block: Block, over: Frame, total: Reg,
         for distance in (4, 2, 1):
             result = combine(result, write.op("vrot.slane", result, distance))
     if over.cols and block.attrs["kind"] in ACROSS:
-        name = ACROSS[block.attrs["kind"]]
-        result = write.xlu(f"{name}.xlane.{SUFFIX[block.dtype.kind]}", result)
+        name, dtype = ACROSS[block.attrs["kind"]], I32 if block.attrs["kind"] == "sum" else block.dtype
+        result = write.xlu(f"{name}.xlane.{SUFFIX[block.dtype.kind]}", flipped(write, dtype, result))
+        result = flipped(write, dtype, result)  # of u32: the sum of words needs no order, an extreme does
     elif over.cols:
         for power in range(7):
             result = combine(result, write.xlu("vrot.lane", result, 1 << power))

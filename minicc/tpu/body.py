@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import repeat
 
-from minicc.graph.ir import I32
+from minicc.graph.ir import I32, decode
 from minicc.kernel.ir import Block, Index, Statement
 from minicc.tpu.across import reduce_block, transpose_block
 from minicc.tpu.assembly import ORIGIN, At, Scalar, Writer
@@ -35,7 +35,8 @@ from minicc.tpu.isa import Operand, Reg
 from minicc.tpu.layout import Frame, Home, Layout
 from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.matmul import matmul
-from minicc.tpu.recipes import EXPENSIVE, RECIPES, as_words
+from minicc.tpu.recipes import EXPENSIVE, RECIPES
+from minicc.tpu.words import as_words
 
 Place = tuple[At, At]  # a row, in elements, and a panel
 BATCH = 16  # registers of a result that are worked on together, to hide latency
@@ -189,7 +190,7 @@ class Nest:
         write.locs = block.locs or write.locs
         match block.op:
             case "constant":
-                return block.attrs["value"].item()
+                return decode(block.attrs["value"], block.dtype).item()
             case "iota":
                 index = self.iota(block.attrs["index"], row, panel)
                 return RECIPES["convert"](write, I32, index, block.dtype)

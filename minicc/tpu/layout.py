@@ -94,7 +94,8 @@ def suited(kernel: Kernel) -> Kernel:
             product = Block("multiply", block.args, {}, block.dtype, axes, block.locs)
             attrs = {"kind": "sum", "axes": block.attrs["contract"]}
             return replace(block, op="reduce", args=(product,), attrs=attrs)
-        if block.op == "divide" and big & set(block.args[1].axes) < big & set(block.axes):
+        fewer = block.op == "divide" and big & set(block.args[1].axes) < big & set(block.axes)
+        if fewer and block.dtype.kind == "f":
             value = {"value": np.ones((), np.float32)}
             one = Block("constant", (), value, block.dtype, (), block.locs)
             inverse = replace(block, args=(one, block.args[1]), axes=block.args[1].axes)

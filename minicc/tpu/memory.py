@@ -31,13 +31,14 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from minicc.errors import CompileError, DtypeError, ShapeError
+from minicc.graph.ir import BOOL, DTYPES, U32, DType, decode, encode
 from minicc.tpu.isa import Instr, Program
 from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.vector import KNOWN, TILE, Lanes, fault, tidy
 
 POISON = 0x7FC0DEAD  # a NaN that one recognises in a dump
 READ, WRITTEN, ODD = 1, 2, 3  # what a copy in flight does with a word; a mark on what a fault is about
-_TYPES = {"f32": np.float32, "i32": np.int32, "s32": np.int32, "u32": np.uint32, "bool": np.int32}
+WORDS = {"f": np.dtype(np.float32), "i": np.dtype(np.int32), "b": np.dtype(np.int32)}  # but for u32
 Shape = tuple[int, ...]
 
 
@@ -236,9 +237,15 @@ class Memory:
                 raise fault(f"output {buffer.name} is incomplete",
                             f"{np.count_nonzero(~area.known)} of {area.known.size} elements never written")
             if buffer.role == "output":
-                values = area.words.view(_TYPES[buffer.dtype])
-                found[buffer.name] = values != 0 if buffer.dtype == "bool" else values
+                dtype = DTYPES[buffer.dtype]
+                values = area.words.view(_words(dtype))
+                found[buffer.name] = values != 0 if dtype == BOOL else encode(values, dtype)
         return found
+
+
+def _words(dtype: DType) -> np.dtype:
+    """The numpy dtype of the words that hold a dtype: a narrow one is held as a wide one that equals it."""
+    return dtype.numpy if dtype is U32 else WORDS[dtype.kind]
 
 
 def _arrays(shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -253,14 +260,14 @@ def _inputs(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.nda
                            got=", ".join(inputs) or "none", need=", ".join(wanted) or "none")
     arrays = {}
     for buffer in program.hbm:
-        if buffer.dtype not in _TYPES:
+        if buffer.dtype not in DTYPES:
             raise DtypeError("tpu run", f"HBM buffer {buffer.name} has an unknown dtype", got=buffer.dtype,
-                             need=" or ".join(_TYPES))
+                             need=" or ".join(DTYPES))
     for name, buffer in wanted.items():
-        array = np.asarray(inputs[name])
+        array, dtype = np.asarray(inputs[name]), DTYPES[buffer.dtype]
         if array.shape != buffer.shape:
             raise ShapeError("tpu run", f"input {name} has a wrong shape", got=array.shape, need=buffer.shape)
-        if array.dtype.kind not in ("f" if buffer.dtype == "f32" else "iub"):
-            raise DtypeError("tpu run", f"input {name} has a wrong dtype", got=array.dtype, need=buffer.dtype)
-        arrays[name] = array.astype(_TYPES[buffer.dtype])
+        if array.dtype != dtype.numpy:
+            raise DtypeError("tpu run", f"input {name} has a wrong dtype", got=array.dtype, need=dtype.numpy)
+        arrays[name] = decode(array, dtype).astype(_words(dtype))
     return arrays

@@ -145,11 +145,12 @@ OPS: dict[str, OpInfo] = {
     **_lanewise("vector", "m = v xf", "f32", _VCMP),
     **_lanewise("vector", "m = v xi", "s32", _VCMP),
     **_lanewise("vector", "v = v xi", "u32", _BITS),
-    **_lanewise("vector", "v = v xi", "s32", {"vshra": lambda x, n: x >> np.clip(n, 0, 31)}),
+    **_lanewise("vector", "v = v xi", "s32", {"vshra": lambda x, n: x >> np.where(n & ~31, 31, n)}),
     **_lanewise("vector", "v = v", "f32", {"vabs": np.abs, "vfloor": np.floor, "vceil": np.ceil}),
     "vcvt.s32.f32": _op("vector", "v = v", lanewise(lambda x: x.astype(np.float32), "s32")),
     "vcvt.f32.s32": _op("vector", "v = v", lanewise(vector.to_int, "f32")),  # FROM.TO; to s32 towards zero
-    **_lanewise("vector", "m = m m", "mask", {"vmand": np.logical_and, "vmor": np.logical_or}),
+    **_lanewise("vector", "m = m m", "mask", {
+        "vmand": np.logical_and, "vmor": np.logical_or, "vmxor": np.logical_xor}),
     **_lanewise("vector", "m = m", "mask", {"vmnot": np.logical_not}),
     # the vector ALU, registers as a whole
     "vmov": _op("vector", "v = v", lambda a: a),
