@@ -162,7 +162,7 @@ def test_a_graph_that_float32_cannot_hold_is_no_pass_s_fault():
 def test_nan_equals_nan_and_integers_are_exact():
     assert first_difference(np.float32([np.nan, np.inf, 1]), np.array([np.nan, 1e39, 1 + 1e-6])) is None
     assert first_difference(np.float32([[1, 2], [3, np.nan]]), np.array([[1, 2], [3, 4]])) == (1, 1)
-    assert first_difference(np.array([10**9]), np.array([10**9 + 1])) == (0,)
+    assert first_difference(np.int32([10**9]), np.int32([10**9 + 1])) == (0,)
 
 
 # ---- the first NaN ----

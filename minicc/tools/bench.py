@@ -18,6 +18,7 @@ import argparse
 from collections.abc import Mapping
 from functools import partial
 from math import prod
+from operator import methodcaller
 from statistics import median
 from time import perf_counter
 from typing import Any, cast
@@ -25,7 +26,7 @@ from typing import Any, cast
 import numpy as np
 
 from minicc.errors import CompileError
-from minicc.frontend import functional, ops
+from minicc.frontend import ops
 from minicc.frontend.autograd import backward
 from minicc.frontend.jit import CompiledFunction
 from minicc.frontend.jit import compile as compile_function
@@ -54,8 +55,7 @@ class Adapter(Shared):
 
     name = "minicc"
     tensor = Tensor
-    exp, log, sqrt, tanh = Tensor.exp, Tensor.log, Tensor.sqrt, Tensor.tanh
-    relu, sigmoid = functional.relu, functional.sigmoid
+    exp, log, sqrt, tanh, relu, sigmoid = map(methodcaller, ("exp", "log", "sqrt", "tanh", "relu", "sigmoid"))
     concat = staticmethod(lambda parts, axis: node("concatenate", *parts, axis=axis))
     where = staticmethod(lambda condition, x, y: ops.where(condition != 0, x, y))
 

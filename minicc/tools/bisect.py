@@ -29,6 +29,7 @@ import numpy as np
 from minicc.compiler import PASSES, Levels, Pass
 from minicc.devices import find
 from minicc.errors import CompileError, Loc
+from minicc.graph.dtypes import BF16, F16, F32, STORED, decode, encode
 from minicc.graph.evaluate import check_inputs, evaluate, evaluate_node
 from minicc.graph.ir import Graph, Value, topological
 from minicc.graph.printing import describe, print_node, value_names
@@ -44,7 +45,8 @@ EXAMPLE = "minicc bisect fuzz-7.graph --device tpu"
 DEVICES = ("tpu", "gpu")
 OPTIONAL = ("simplify",)  # the passes that a program can do without
 MOST_BYTES = 2**30  # of one array of a graph that is run at every level
-TOLERANCE = 2e-5  # of f32 answers, relative to the largest value of the output
+# of answers in floats, relative to the largest of the output; for 16-bit ones, a unit in the last place
+TOLERANCE = {F32: 2e-5, F16: 2.0**-10, BF16: 2.0**-7}
 
 
 @dataclass(frozen=True)
@@ -123,16 +125,21 @@ def _judge(graph: Graph, want: Arrays, clean: Finding, compute: Callable[[], Any
 def first_difference(got: np.ndarray, want: np.ndarray) -> tuple[int, ...] | None:
     """The index of the first element that is not what was wanted: integers exactly, floats within TOLERANCE.
 
+    got: as its dtype is stored. want: stored likewise, or in float64.
+
     >>> first_difference(np.float32([1, np.nan, 3]), np.array([1, np.nan, 2]))
     (2,)
     """
+    dtype = STORED[got.dtype]
     with np.errstate(all="ignore"):
-        want = want.astype(got.dtype)  # beyond f32 lies infinity
+        want = decode(encode(decode(want, dtype), dtype), dtype)  # beyond the largest lies infinity
+        got = decode(got, dtype)
         right = (got == want) | ((got != got) & (want != want))
-        if got.dtype.kind == "f":
+        if dtype.kind == "f":
             largest = np.max(np.abs(want), initial=0, where=np.isfinite(want))
             smallest = np.finfo(got.dtype).tiny  # below it are subnormals, which a machine may flush to 0
-            right |= np.abs(got - want) <= max(TOLERANCE * largest, smallest)
+            off = np.abs(np.subtract(got, want, dtype=np.float64))
+            right |= off <= max(TOLERANCE[dtype] * largest, smallest)
     wrong = np.argwhere(~right)
     return tuple(map(int, wrong[0])) if len(wrong) else None
 
