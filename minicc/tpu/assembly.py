@@ -74,7 +74,7 @@ class Writer:
         info = Instr(name).info
         srcs = tuple(self.vector(s) if kind == "v" else s for kind, s in zip(info.srcs, srcs, strict=True))
         key = (name, tuple((type(s), repr(s) if isinstance(s, float) else s) for s in srcs), given)
-        pure = info.slot in _PURE_SLOTS and into is None
+        pure = info.slot in _PURE_SLOTS and not info.memory and into is None
         if pure and key in self._known:
             return self._known[key]
         dst = into or (self.register(info.dst) if info.dst else None)

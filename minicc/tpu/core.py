@@ -142,6 +142,10 @@ class Core:
         """Rows of VMEM."""
         self.pending.append((op, self.memory.load(*self._rows(op))))
 
+    def load_word(self, op: Instr) -> None:
+        """A word of scalar memory."""
+        self.pending.append((op, self.memory.load_word(*self.place(op.srcs[0]))))
+
     def store(self, op: Instr) -> None:
         """A register to VMEM, all of it or where a mask says so."""
         mask = self.operand("m", op.srcs[2]) if len(op.srcs) == 3 else None
@@ -185,18 +189,18 @@ class Core:
     def copy(self, op: Instr) -> None:
         """Start a DMA."""
         places = [self.place(address) for address in op.srcs[:2]]  # destination, source
-        incoming, semaphore = op.op == "dma.hbm_to_vmem", self.semaphore(op.srcs[2])
+        incoming, semaphore = op.info.srcs[1] == "hbm", self.semaphore(op.srcs[2])
         numbers: dict[str, Any] = {
             key: tuple(map(self.value, attr)) if type(attr) is tuple else self.value(attr)
             for key, attr in op.attrs}
         target, source = ((self.memory.areas[name], offset) for name, offset in places)
-        vmem, hbm = (target, source) if incoming else (source, target)
-        parts = [(there, here) if incoming else (here, there) for here, there in split(vmem, hbm, **numbers)]
+        near, hbm = (target, source) if incoming else (source, target)
+        parts = [(there, here) if incoming else (here, there) for here, there in split(near, hbm, **numbers)]
         charged = charged_bytes(numbers["shape"], numbers["strides"], self.spec.hbm_granule_bytes)
         name = f"{source[0].name} -> {target[0].name}"
         done = self.memory.start(Copy(op, self.pc, semaphore, name, parts, charged), self.now)
         self.record("dma", name, self.now, done)
-        self._count(semaphore, done, vmem[0].name)
+        self._count(semaphore, done, near[0].name)
 
     def signal(self, op: Instr) -> None:
         """Count up, in the next cycle."""

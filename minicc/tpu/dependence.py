@@ -81,7 +81,7 @@ class Dependences:
         """A load or store waits for the stores (and loads) that may touch its rows."""
         address = next(src for src in op.srcs if isinstance(src, Address))
         base = (address.base, self.written.get(address.base) if address.base else None)
-        rows, stride = op.attr("rows", SUBLANES), op.attr("stride", 1)
+        rows, stride = op.attr("rows", 1 if op.op == "sld" else SUBLANES), op.attr("stride", 1)
         assert isinstance(rows, int) and isinstance(stride, int)
         touched = range(address.offset, address.offset + (rows - 1) * stride + 1)
         writes = op.info.memory == "write"

@@ -15,7 +15,8 @@ What the memory operands of a DMA mean (a block of [.., r, c] elements, at most 
   in VMEM  row `[xb + s1 + 0x0]`, and from there ceil(c/128) panels, `panel` rows apart: element (r, c) is in
            row r + (c + lane) // 128 * panel, at lane (c + lane) % 128. Each dimension but the last steps by
            its entry of `steps`, in rows (left out: 1, for two dimensions).
-           A 1-D array of n elements with panel=1 is dense: ceil(n/128) rows.
+           A 1-D array of n elements with panel=1 is dense: ceil(n/128) rows;
+  in SMEM  word `[ids + s1 + 0x0]` and on, for a shape of one dimension: numbers that `sld` reads.
 
 XLA's lowest printed level (LLO) looks much like ours. What to read next: verify.py for the rules,
 emulator.py for the meaning.
@@ -49,7 +50,7 @@ class Reg(NamedTuple):
 
 @dataclass(frozen=True)
 class Address:
-    """A row of a VMEM buffer, an element of an HBM array, or a semaphore: name + base + offset."""
+    """A row of VMEM, a word of SMEM, an element of HBM, or a semaphore: name + base + offset."""
 
     buffer: str
     base: Reg | None = None
@@ -149,6 +150,19 @@ class VmemBuffer:
 
 
 @dataclass(frozen=True)
+class SmemBuffer:
+    """A name for some words of scalar memory, which kernels may share as they do rows of VMEM."""
+
+    name: str
+    words: int
+    base_word: int
+    dtype: str = "i32"
+
+    def __str__(self) -> str:
+        return f"smem {self.name}: {self.dtype} words={self.words} base={self.base_word:#x}"
+
+
+@dataclass(frozen=True)
 class HbmBuffer:
     """A row-major array in HBM. role: "input" (given, never written), "output" or "temp"."""
 
@@ -178,7 +192,7 @@ class Program:
 
     name: str
     machine: TPUSpec
-    buffers: tuple[HbmBuffer | VmemBuffer, ...]
+    buffers: tuple[HbmBuffer | VmemBuffer | SmemBuffer, ...]
     semaphores: tuple[Semaphore, ...]
     bundles: tuple[Bundle, ...]
     labels: tuple[tuple[str, int], ...] = ()  # (".loop", 12): the label stands before bundle 12
@@ -192,6 +206,11 @@ class Program:
     def vmem(self) -> tuple[VmemBuffer, ...]:
         """Its buffers in VMEM."""
         return tuple(b for b in self.buffers if isinstance(b, VmemBuffer))
+
+    @property
+    def smem(self) -> tuple[SmemBuffer, ...]:
+        """Its buffers in scalar memory."""
+        return tuple(b for b in self.buffers if isinstance(b, SmemBuffer))
 
     def loops(self) -> tuple[tuple[int, int], ...]:
         """(pc of the header, pc of the branch back to it) of every loop."""

@@ -24,12 +24,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from minicc.errors import CompileError
 from minicc.kernel.ir import Block, Guard, Module, Operand
 from minicc.kernel.memory import MemoryPlan, Placement, Role, Space
 from minicc.kernel.pipeline import Command, PipelinedKernel, Verb
 from minicc.tpu.assembly import At, Scalar, Writer
 from minicc.tpu.body import Body
-from minicc.tpu.isa import KERNEL_LABEL, HbmBuffer, Program, Reg, Semaphore, VmemBuffer
+from minicc.tpu.isa import KERNEL_LABEL, Address, HbmBuffer, Program, Reg, Semaphore, SmemBuffer, VmemBuffer
 from minicc.tpu.layout import Frame, Home, Layout, round_up, suited
 from minicc.tpu.machine import LANES, ROW_BYTES, SUBLANES, TPUSpec
 from minicc.tpu.steps import Point, Slots
@@ -56,10 +57,12 @@ class _KernelCode:
         self.layout = Layout(self.kernel)
         self.operands = {operand.name: operand for operand in self.kernel.operands}
         self.locs = self.kernel.locs()
-        self.buffers: list[VmemBuffer] = []
+        self.buffers: list[VmemBuffer | SmemBuffer] = []
         self.semaphores: list[Semaphore] = []
         self.scratch = {s.name: self.allocate(s.name, self.layout.natural(s.axes), s.dtype.name)
                         for s in self.kernel.scratch}
+        self.scalars = self.allocate_scalars()
+        self.buffers += self.scalars
         self.slots: dict[str, Slots] = {}
         for name, depth in pipelined.depths.items():
             frame = self.layout.operands[name]
@@ -75,6 +78,24 @@ class _KernelCode:
         self.base_row += rows
         return Home(buffer.name, 0, frame, self.layout.pitch(frame))
 
+    def allocate_scalars(self) -> list[SmemBuffer]:
+        """Scalar memory for the numbers that indices look up; each kernel has it from word 0 on.
+
+        Raises: CompileError if they are too many.
+        """
+        kernel, kib, found = self.kernel, self.write.machine.smem_kib, list[SmemBuffer]()
+        for array in kernel.scalars:
+            words, base = array.type.elements, sum(buffer.words for buffer in found)
+            found.append(SmemBuffer(f"{kernel.name}.{array.name}", words, base))
+            self.semaphores.append(Semaphore(f"{kernel.name}.{array.name}.sem"))
+        if sum(buffer.words for buffer in found) > kib * 256:
+            raise CompileError(
+                "tpu lower", "the numbers that indices look up do not fit scalar memory",
+                got=", ".join(f"{array.name}: {array.type}" for array in kernel.scalars),
+                need=f"at most {kib * 256} of 32 bits on {self.write.machine.name}", at=self.locs,
+                hint="fewer indices at a time")
+        return found
+
     def temp(self, block: Block, frame: Frame) -> Home:
         """VMEM for a value that the body keeps."""
         return self.allocate(f"temp{len(self.buffers)}", frame, block.dtype.name)
@@ -86,6 +107,7 @@ class _KernelCode:
         write, pipelined, steps = self.write, self.pipelined, self.kernel.steps
         write.locs = self.locs
         write.label(f"{KERNEL_LABEL}{self.kernel.name}")
+        self.fetch_scalars()
         for command in pipelined.prologue:
             self.command(command, Point(write, self.kernel, command.ahead))
         aheads = sorted({0} | {max(command.ahead, 0) for command in pipelined.steady})
@@ -125,6 +147,15 @@ class _KernelCode:
 
     # ---- copies ----
 
+    def fetch_scalars(self) -> None:
+        """Copy the numbers that indices look up, and wait for them."""
+        write, semaphores = self.write, [Address(f"{buffer.name}.sem") for buffer in self.scalars]
+        for array, buffer, semaphore in zip(self.kernel.scalars, self.scalars, semaphores, strict=True):
+            write.op("dma.hbm_to_smem", Address(buffer.name), Address(array.buffer), semaphore,
+                     shape=(buffer.words,), strides=(1,))
+        for semaphore in semaphores:
+            write.op("dma.done.wait", semaphore)
+
     def start(self, operand: Operand, point: Point) -> None:
         """Start the copy of a block."""
         write, slots = self.write, self.slots[operand.name]
@@ -155,7 +186,8 @@ class _KernelCode:
     def fill(self, operand: Operand, slot: Scalar) -> None:
         """Fill a block with what lies outside of the array; the copy then overwrites the part inside."""
         write, slots = self.write, self.slots[operand.name]
-        value = write.vector(operand.type.dtype.numpy.type(operand.fill).item())
+        assert operand.fill is not None
+        value = write.vector(float(operand.fill) if operand.type.dtype.kind == "f" else int(operand.fill))
 
         def store(rows: list[At]) -> None:
             for row in rows:
@@ -200,7 +232,7 @@ def lower(
     Raises: CompileError for a block that has more than rows and columns, or a dot that is not f32.
     """
     write = Writer(spec)
-    buffers = [_array(place) for place in plan.placements.values()]
+    buffers: list[HbmBuffer | VmemBuffer | SmemBuffer] = [*map(_array, plan.placements.values())]
     semaphores: list[Semaphore] = []
     for kernel in pipelined:
         code = _KernelCode(write, kernel, round_up(plan.vmem_bytes, ROW_BYTES * SUBLANES) // ROW_BYTES)

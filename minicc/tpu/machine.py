@@ -38,6 +38,7 @@ class TPUSpec:
     hbm_gb: int  # per chip
     vmem_mib: int  # per core
 
+    smem_kib: int = 1024  # scalar memory per core [J]
     mxu_side: int = 128  # the array is side x side; 256 from v6e on [C]
     mxu_fifo_vregs: int = 64  # results that wait to be popped [A]
     f32_passes: int = 6  # occupancy of an f32 push against bf16's: the Pallas guide's ridges, 1440 / 240

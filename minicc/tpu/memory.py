@@ -1,4 +1,4 @@
-"""VMEM, HBM, and the DMAs between them: values, who owns what while a copy flies, and when it lands.
+"""VMEM, SMEM, HBM, and the DMAs between them: values, who owns what while a copy flies, and when it lands.
 
     memory = Memory(program, inputs)
     memory.load("xb", row, rows=8, stride=1)    ->  Lanes, with a flag per lane: was it ever written
@@ -45,7 +45,7 @@ Shape = tuple[int, ...]
 class Area(NamedTuple):
     """A buffer, or a part of it: its words, which were ever written, and which a copy in flight owns."""
 
-    kind: str  # "VMEM": (rows, 128) words. "HBM": of the array's shape
+    kind: str  # "VMEM": (rows, 128) words. "SMEM": words in a line. "HBM": of the array's shape
     name: str
     words: np.ndarray
     known: np.ndarray
@@ -104,6 +104,8 @@ def split(
     if min(shape) < 0 or not 0 <= lane < LANES:
         raise fault("bad extents of a DMA", f"shape={shape} lane={lane}", "sizes from 0 on, a lane below 128")
     (area, row), (array, element) = vmem, hbm
+    if area.kind == "SMEM":
+        return [(area.block(row, shape, (1,)), array.block(element, shape, strides))] if shape[0] else []
     *outer, columns = shape
     head = min(columns, LANES - lane) if lane else 0
     full, tail = divmod(columns - head, LANES)
@@ -134,6 +136,9 @@ class Memory:
         vmem = _arrays((max((b.base_row + b.rows for b in program.vmem), default=0), LANES))
         self.areas = {b.name: Area("VMEM", b.name, *(part[b.base_row:b.base_row + b.rows] for part in vmem))
                       for b in program.vmem}
+        smem = _arrays((max((b.base_word + b.words for b in program.smem), default=0),))
+        self.areas |= {b.name: Area("SMEM", b.name, *(p[b.base_word:b.base_word + b.words] for p in smem))
+                       for b in program.smem}
         self.areas |= {b.name: Area("HBM", b.name, *_arrays(b.shape)) for b in program.hbm}
         for name, array in _inputs(program, inputs).items():
             self.areas[name].words[...] = array.view(np.uint32)
@@ -165,6 +170,15 @@ class Memory:
         sublane = int(known.all(axis=1).argmin())
         where = f"row {row + sublane * stride}" if sublane < rows else f"behind the {rows} rows loaded"
         return Lanes(data, known, f"{name} {where}")
+
+    def load_word(self, name: str, word: int) -> int:
+        """A word of scalar memory. There is no flag in a scalar register, so garbage is a fault at once."""
+        self.areas[name].check_bounds(word, word)
+        part = self.areas[name].part(itemgetter(slice(word, word + 1)))
+        self._check_owners(part, writes=False)
+        if not part.known[0]:
+            raise fault(f"uninitialised read of {part}", f"garbage in word {word}", "a copy to it before")
+        return int(part.words.view(np.int32)[0])
 
     def store(self, name: str, row: int, rows: int, stride: int, lanes: Lanes, mask: Lanes | None) -> None:
         """Write up to 8 rows, where a mask says so, and their flags with them."""

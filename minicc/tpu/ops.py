@@ -26,6 +26,7 @@ from minicc.tpu.vector import Lanes, fault, lanewise
 # result can be read (a push: popped, and for the mxu, its rows more); its queue, and the port of that
 CLASSES = {
     "scalar": ("scalar", "scalar_latency", "", ""),
+    "scalar.load": ("scalar", "load_latency", "", ""),
     "misc": ("misc", "scalar_latency", "", ""),  # control, DMA and semaphores
     "load": ("load", "load_latency", "", ""),
     "store": ("store", "store_latency", "", ""),
@@ -49,6 +50,7 @@ KINDS = {
     "x": ("v int float", "a vector register or a number"),
     "xf": ("v float", "a vector register or a float"),
     "xi": ("v int", "a vector register or an integer"),
+    "smem": ("smem", "[name + s0 + 0x0] of an SMEM buffer"),
     "vmem": ("vmem", "[name + s0 + 0x0] of a VMEM buffer"),
     "hbm": ("hbm", "[name + s0 + 0x0] of an HBM buffer"),
     "sem": ("sem", "[name + s0 + 0x0] of a semaphore"),
@@ -64,7 +66,7 @@ class OpInfo(NamedTuple):
     """A line of the table.
 
     dst, srcs: kinds of its operands; a `?` marks one that may be left out. attrs: names of what it takes
-    besides. memory: "read", "write" (VMEM), "dma", "wait", "signal", or "". run: its meaning.
+    besides. memory: "read", "write" (VMEM, or SMEM), "dma", "wait", "signal", or "". run: its meaning.
     """
 
     slot: str
@@ -128,11 +130,13 @@ OPS: dict[str, OpInfo] = {
     **_ops("scalar", "s = s s", {"sand.u32": operator.and_, "sor.u32": operator.or_}),
     **_ops("scalar", "s = s s", {f"scmp.{name}.s32": test for name, test in _COMPARE.items()}),  # 1 or 0
     **_ops("scalar", "s = s s s", {"ssel": lambda condition, a, b: a if condition else b}),
+    "sld": _op("scalar.load", "s = smem", "load_word", memory="read"),
     # control, DMA and semaphores
     "sbr.rel": _op("misc", "s? label", "branch", "unless"),  # always; if s != 0; or, as `!s`, if s == 0
     "shalt": _op("misc", "", "halt"),
     "dma.hbm_to_vmem": _op("misc", "vmem hbm sem", "copy", _DMA, "dma"),  # destination first
     "dma.vmem_to_hbm": _op("misc", "hbm vmem sem", "copy", _DMA, "dma"),
+    "dma.hbm_to_smem": _op("misc", "smem hbm sem", "copy", "shape strides", "dma"),
     "dma.done.wait": _op("misc", "sem", "wait", "", "wait"),  # until it counts 1 or more, then takes 1
     "vsyncadd": _op("misc", "sem s", "signal", "", "signal"),
     # loads and stores: 8 rows, `stride` apart (0: one row to all sublanes), or only the first `rows` of them

@@ -16,11 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
+from math import prod
 
+from minicc.kernel.index import Index, Lookup
 from minicc.kernel.ir import Kernel
 from minicc.tpu.assembly import Scalar, Writer
 from minicc.tpu.isa import Reg
 from minicc.tpu.layout import Home
+
+
+def row_major(shape: tuple[int, ...]) -> list[int]:
+    """By how many elements one step along each dimension moves."""
+    return [prod(shape[dim + 1:]) for dim in range(len(shape))]
 
 
 @dataclass
@@ -90,6 +98,20 @@ class Point:
         """Axis -> the first element of its block."""
         return {axis.name: self.write.mul(self.numbers[axis.name].value, axis.block)
                 for axis in self.kernel.axes}
+
+    def element(self, index: Index) -> Scalar:
+        """Where an index points, at the first element of its block."""
+        starts = self.starts()
+        affine = self.write.total(((starts[name], stride) for name, stride in index.terms), index.offset)
+        return reduce(self.write.add, map(self.found, index.lookups), affine)
+
+    def found(self, lookup: Lookup) -> Scalar:
+        """The number that a lookup reads from scalar memory."""
+        write, array = self.write, next(one for one in self.kernel.scalars if one.name == lookup.scalars)
+        strides = row_major(array.type.shape)
+        place = write.total(zip(map(self.element, lookup.index), strides, strict=True))
+        number = write.op("sld", write.address(f"{self.kernel.name}.{array.name}", place))
+        return number if lookup.clamp is None else write.max(write.min(number, lookup.clamp), 0)
 
     def extents(self) -> dict[str, Scalar]:
         """Axis -> how many elements its block has."""

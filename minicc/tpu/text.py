@@ -52,6 +52,8 @@ _HEADER: dict[str, tuple[str, str, Any]] = {
             "x: f32[8,128] input (or output, temp)", isa.HbmBuffer),
     "vmem": (rf"{_NAME}: (?P<dtype>\w+) rows=(?P<rows>{_INTEGER}) base=(?P<base_row>{_INTEGER})",
              "xb: f32 rows=8 base=0x0", isa.VmemBuffer),
+    "smem": (rf"{_NAME}: (?P<dtype>\w+) words=(?P<words>{_INTEGER}) base=(?P<base_word>{_INTEGER})",
+             "ids: i32 words=12 base=0x0", isa.SmemBuffer),
     "semaphore": (rf"{_NAME}: (?P<count>\d+)", "done: 1", isa.Semaphore),
 }
 
@@ -81,7 +83,8 @@ def _shape(text: str) -> tuple[int, ...]:
     return tuple(int(size) for size in text.split(",") if size)
 
 
-_FIELDS: dict[str, Callable] = {"rows": _integer, "base_row": _integer, "count": _integer, "shape": _shape}
+_FIELDS: dict[str, Callable] = {"shape": _shape} | dict.fromkeys(
+    ("rows", "base_row", "words", "base_word", "count"), _integer)
 
 
 def _operand(line: _Line, found: re.Match[str] | None, column: int) -> Operand:

@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from minicc.errors import CompileError
-from minicc.tpu.isa import Address, HbmBuffer, Instr, Program, Reg, VmemBuffer
+from minicc.tpu.isa import Address, HbmBuffer, Instr, Program, Reg, SmemBuffer, VmemBuffer
 from minicc.tpu.machine import ROW_BYTES, SUBLANES, TPUSpec
 from minicc.tpu.ops import ATTRS, KINDS
 
 Facts = tuple[str, object, object]  # what is wrong, got, need
-Names = dict[str, str]  # of buffers, semaphores and labels -> "hbm", "vmem", "sem" or "label"
+Names = dict[str, str]  # of buffers, semaphores and labels -> "hbm", "vmem", "smem", "sem", "label"
 
 
 class Problem(NamedTuple):
@@ -82,6 +82,8 @@ def _ranges(instr: Instr) -> Iterator[Facts]:
     if instr.info.memory == "dma":
         lists = [instr.attr(name, ()) for name in ("shape", "strides", "steps")]
         shape, strides, steps = (len(value) if type(value) is tuple else 0 for value in lists)
+        if instr.info.srcs[0] == "smem" and shape > 1:
+            yield "a DMA to scalar memory has one dimension", f"{shape} sizes", ""
         if not 1 <= shape <= 4 or strides != shape or (steps != shape - 1 and (shape, steps) != (2, 0)):
             what = "a DMA wants 1 to 4 dimensions, a stride for each and a step in rows for each but the last"
             yield what, f"{shape} sizes, {strides} strides, {steps} steps", ""
@@ -108,7 +110,8 @@ def _shares(op: Instr, machine: TPUSpec) -> Iterator[tuple[str, int]]:
 
 def _names(program: Program) -> Names:
     """name -> what it is. Raises: CompileError if a name is declared twice."""
-    declared = [(b.name, "hbm" if isinstance(b, HbmBuffer) else "vmem") for b in program.buffers]
+    spaces = {HbmBuffer: "hbm", VmemBuffer: "vmem", SmemBuffer: "smem"}
+    declared = [(buffer.name, spaces[type(buffer)]) for buffer in program.buffers]
     declared += [(s.name, "sem") for s in program.semaphores]
     declared += [(name, "label") for name, _ in program.labels]
     for semaphore in program.semaphores:
@@ -138,7 +141,7 @@ def problems(program: Program, virtual: bool = False) -> Iterator[Problem]:
 
 
 def check_memory(program: Program) -> None:
-    """VMEM and instruction memory hold the program. Raises: CompileError, with a table of buffers."""
+    """VMEM, SMEM and instruction memory hold the program. Raises: CompileError, with a table of buffers."""
     machine, rows = program.machine, program.machine.vmem_rows
     for buffer in program.vmem:
         if buffer.base_row < 0 or buffer.rows < 1 or buffer.base_row + buffer.rows > rows:
@@ -147,6 +150,11 @@ def check_memory(program: Program) -> None:
                 got=f"{buffer.name} from row {buffer.base_row:#x} on, {buffer.rows} rows",
                 need=f"rows 0x0 to {rows:#x} ({machine.vmem_mib} MiB on {machine.name})",
                 hint="smaller tiles, or fewer buffers in flight")
+    words = machine.smem_kib * 256
+    for one in program.smem:
+        if one.base_word < 0 or one.words < 1 or one.base_word + one.words > words:
+            raise CompileError("tpu memory", "scalar memory overflow", got=one,
+                               need=f"words 0x0 to {words:#x} ({machine.smem_kib} KiB on {machine.name})")
     if len(program.bundles) > machine.instruction_bundles:
         raise CompileError(
             "tpu memory", "instruction memory overflow", got=f"{len(program.bundles)} bundles",

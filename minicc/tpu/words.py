@@ -83,8 +83,8 @@ def to_float(write: Writer, source: DType, x: Operand) -> Operand:
     """An integer as f32. The two halves of a u32 are exact, so that their sum rounds once."""
     if source is not U32:
         return write.op("vcvt.s32.f32", x)
-    high, low = write.op("vshrl.u32", x, 16), write.op("vand.u32", x, 0xFFFF)
-    high, low = (write.op("vcvt.s32.f32", half) for half in (high, low))
+    halves = write.op("vshrl.u32", x, 16), write.op("vand.u32", x, 0xFFFF)
+    high, low = (write.op("vcvt.s32.f32", half) for half in halves)
     return write.op("vadd.f32", write.op("vmul.f32", high, 65536.0), low)
 
 
@@ -118,7 +118,7 @@ def round_float(write: Writer, x: Operand, dtype: DType) -> Operand:
     op, lacking = write.op, LACKING[dtype]
     odd = op("vand.u32", op("vshrl.u32", x, lacking), 1)
     up = op("vadd.s32", op("vadd.s32", x, 2 ** (lacking - 1) - 1), odd)
-    result = op("vand.u32", up, -(2**lacking))
+    result: Operand = op("vand.u32", up, -(2**lacking))
     if dtype is F16:
         size = op("vabs.f32", x)
         steps = op("vsub.f32", op("vadd.f32", size, 0.5), 0.5)  # of 2**-24, as f32 has from a half on
