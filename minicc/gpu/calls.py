@@ -12,12 +12,15 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
+from minicc.graph.dtypes import BF16, DTYPES, DType, decode, encode
 from minicc.graph.elementwise import COMPARE, ELEMENTWISE, REDUCE
+
+CASTING = "unsafe"  # as C converts
 
 
 def strided(array: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
@@ -36,7 +39,63 @@ def padded(array: np.ndarray, pads: tuple[tuple[int, int], ...], fill: float) ->
 
 def copy(value: Any, out: np.ndarray) -> None:
     """Copy a value into an array, broadcast and converted as C would."""
-    np.copyto(out, value, casting="unsafe")
+    np.copyto(out, value, casting=CASTING)
+
+
+def converted(source: DType, target: DType) -> Callable[..., None]:
+    """The function that converts an array where numpy, or C, would do it differently."""
+    if (source.name, target.name) == ("bf16", "f32"):
+        return lambda value, out: np.left_shift(value, 16, out=out.view(np.uint32), dtype=np.uint32)
+    return lambda value, out: copy(encode(decode(value, source), target), out)
+
+
+# -- lookups -------------------------------------------------------------------------------------------------
+
+
+def number(array: np.ndarray, place: int, clamp: int) -> int:
+    """One number of an array, moved into 0 .. clamp."""
+    return min(max(int(array.flat[place]), 0), clamp)
+
+
+def index(shape: tuple[int, ...], offset: int, strides: tuple[int, ...], *found: np.ndarray) -> np.ndarray:
+    """Where a dimension is read or written, for each element of a block: an affine index plus lookups."""
+    total = np.asarray(offset)
+    for size, stride in zip(shape, strides, strict=True):
+        total = total[..., None] + stride * np.arange(size if stride else 1)
+    return sum(found, total)
+
+
+def take(array: np.ndarray, places: np.ndarray, axis: int, out: np.ndarray) -> None:
+    """The rows (or what lies along another axis) at some places, all of which exist."""
+    np.take(array, places, axis, out, "clip")
+
+
+def gather(array: np.ndarray, where: tuple[np.ndarray, ...], fill: Any, out: np.ndarray) -> None:
+    """The elements at some indices, one array of them per dimension; the fill where there is none."""
+    places, inside = flat_places(array.shape, where)
+    copy(np.where(inside, array.reshape(-1).take(places, mode="clip"), array.dtype.type(fill)), out)
+
+
+def update(function: Callable[..., Any] | None, array: np.ndarray, where: tuple[np.ndarray, ...],
+           value: Any) -> None:
+    """Combine values with the elements at some indices, or put them there, in order; drop what is outside."""
+    places, inside, values = np.broadcast_arrays(*flat_places(array.shape, where), value)
+    flat = array.reshape(-1)
+    if function is None:
+        flat[places[inside]] = values[inside]  # one after the other: the last of several stays
+    else:
+        function.at(flat, places[inside], values[inside])
+
+
+def flat_places(shape: tuple[int, ...], where: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Indices, one array per dimension, as places in the flat array; and whether they lie within it."""
+    places, inside = np.asarray(0), np.asarray(True)
+    for size, at in zip(shape, where, strict=True):
+        places, inside = places * size + at, inside & (at >= 0) & (at < size)
+    return places, inside
+
+
+# -- elementwise ---------------------------------------------------------------------------------------------
 
 
 def iota(start: int, strides: tuple[int, ...], out: np.ndarray) -> None:
@@ -75,11 +134,18 @@ def python_name(name: str) -> str:
 
 CALLS: dict[str, Any] = {
     **{python_name(name): into_out(row.numpy) for name, row in ELEMENTWISE.items()},
+    **{f"{name}_int": into_out(row.integer) for name, row in ELEMENTWISE.items() if row.integer},
     **COMPARE,
     **{f"reduce_{kind}": ufunc.reduce for kind, (ufunc, _) in REDUCE.items()},
-    "matmul": np.matmul, "einsum": np.einsum, "empty": np.empty, "contiguous": np.ascontiguousarray,
+    **{f"{one}_to_{other}": converted(one, other) for one in DTYPES.values() for other in DTYPES.values()
+       if "bf16" in (one.name, other.name) or (one.kind, other.kind) == ("f", "i")},
+    **{f"update_{kind}": partial(update, ufunc) for kind, (ufunc, _) in REDUCE.items()},
+    **{name: dtype.numpy.type for name, dtype in DTYPES.items()}, "f64": np.float64, "i64": np.int64,
+    "matmul": np.matmul, "empty": np.empty, "contiguous": np.ascontiguousarray, "clip": np.clip,
+    "from_bf16": partial(decode, dtype=BF16),
     "strided": strided, "padded": padded, "copy": copy, "iota": iota, "select": select,
-    "f32": np.float32, "i32": np.int32, "inf": np.inf, "nan": np.nan,
+    "number": number, "index": index, "take": take, "gather": gather, "update_set": partial(update, None),
+    "inf": np.inf, "nan": np.nan,
 }
 # words of Python's and of CUDA's that a name must not take over
 RESERVED = {

@@ -35,7 +35,7 @@ def chunked(kernel: Kernel, chunk_elements: int = 0) -> Kernel:
     limit = chunk_elements or (DOT_CHUNK_ELEMENTS if any(b.op == "dot" for b in blocks) else CHUNK_ELEMENTS)
     largest = max(elements, key=elements.__getitem__, default=())
     cuttable = [axis for axis in kernel.axes if axis.kind is not AxisKind.WHOLE and axis.name in largest]
-    if not cuttable or elements[largest] <= limit:
+    if not cuttable or elements[largest] <= limit or kernel.scalars:
         return one_step.tiled(sizes)
     axis = max(cuttable, key=lambda axis: axis.size)
     steps = min(axis.size, -(-elements[largest] // limit))

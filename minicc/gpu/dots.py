@@ -17,10 +17,11 @@ next: vector.py, which calls this.
 
 from __future__ import annotations
 
-from minicc.gpu.arrays import Array, Walk, expanded, grouped
+from minicc.gpu.arrays import Array, Walk, contiguous_strides, expanded, grouped
 from minicc.kernel.ir import Block
 
 FAIR_SIDE = 32  # a product with fewer rows or columns is worth a copy, if the copy makes it larger
+SMALL = {"bf16": 0, "f16": 0, "i8": 255 * 255, "u8": 255 * 255}  # and how large a product can be
 Axes = tuple[str, ...]
 
 
@@ -28,6 +29,7 @@ def dot_text(block: Block, left: Array, right: Array, out: Array, walk: Walk) ->
     """The call that computes a dot into `out`."""
     if not block.reduced:
         return f"multiply({expanded(left, block.axes)}, {expanded(right, block.axes)}, out={out.text})"
+    left, right = (_in_floats(array, block, walk) for array in (left, right))
     batch = tuple(axis for axis in block.axes if axis in left.axes and axis in right.axes)
     rows, columns = (tuple(axis for axis in block.axes if axis in array.axes and axis not in batch)
                      for array in (left, right))
@@ -47,9 +49,20 @@ def dot_text(block: Block, left: Array, right: Array, out: Array, walk: Walk) ->
         return f"{product}, out={grouped(out, [*groups, *first, *last], walk)})"
     made = (*outer, *inner[0], *inner[1])
     shape = ", ".join("-1" if axis == walk.loop else str(walk.sizes[axis]) for axis in made)
-    apart = f"{product}).reshape({shape})" if made else f"{product})"
+    product += ").astype(i64)" if left.dtype in ("f32", "f64") and out.dtype == "i32" else ")"  # which wraps
+    apart = f"{product}.reshape({shape})" if made else product
     result = Array(apart, made, left.dtype)
     return f"copy({expanded(result, out.axes)}, out={out.text})"
+
+
+def _in_floats(array: Array, block: Block, walk: Walk) -> Array:
+    """An operand of a dot as BLAS can take it: 16-bit floats in f32, small integers where all sums fit."""
+    if array.dtype not in SMALL:
+        return array
+    exact = walk.elements(block.reduced) * SMALL[array.dtype] <= 2**24
+    dtype = "f32" if block.dtype.kind == "f" or exact else "f64"
+    text = f"from_bf16({array.text})" if array.dtype == "bf16" else f"{array.text}.astype({dtype}, 'C')"
+    return Array(text, array.axes, dtype, contiguous_strides(walk.shape(array.axes)))
 
 
 def _joined_end(array: Array, axes: Axes, walk: Walk) -> Axes:

@@ -29,15 +29,16 @@ from typing import Any
 
 import numpy as np
 
-from minicc.gpu.arrays import Array, Walk, contiguous_strides, expanded
+from minicc.gpu.arrays import Array, Walk, contiguous_strides, expanded, permuted
 from minicc.gpu.calls import CALLS, Names, python_name
 from minicc.gpu.chunks import chunked
 from minicc.gpu.dots import dot_text
-from minicc.gpu.views import flat_index, padding
+from minicc.gpu.lookups import Finder, operand_axes, view_text
+from minicc.gpu.views import enlarged, flat_index, padding
+from minicc.graph.dtypes import BOOL, F32, encode
 from minicc.kernel.ir import Block, Guard, Kernel, Operand, Statement, post_order
 
 INDENT = "    "
-LEAVES = ("load", "constant")
 
 
 class _Writer:
@@ -54,6 +55,11 @@ class _Writer:
         self.cuts: list[str] = []  # lines that take the step's part of an array
         self.temporaries: list[Array] = []
         self.outputs = {operand.name for operand in kernel.outputs}
+        texts = {one.name: self.names.fresh(one.name) for one in kernel.scalars}
+        self.head += [f"{texts[one.name]} = {buffer_text(one)}" for one in kernel.scalars]
+        self.finder = Finder({one.name: one for one in kernel.scalars}, texts, self.sizes)
+        self.looked: dict[str, Operand] = {}  # the operands that are read, or updated, by a call
+        self.update = kernel.update()
         self.arrays = {operand.name: self.open(operand) for operand in kernel.operands}
         self.arrays |= {s.name: self.make(s.name, s.axes, s.dtype) for s in kernel.scratch}
 
@@ -61,21 +67,22 @@ class _Writer:
 
     def open(self, operand: Operand) -> Array:
         """The lines that make a view of an operand's array, padded if it reads outside."""
-        name, shape, index = self.names.fresh(operand.name), operand.type.shape, operand.index
-        self.head.append(f"{name} = buffers[{operand.buffer!r}].reshape({shape})")
+        name, dtype = self.names.fresh(operand.name), operand.type.dtype
+        self.head.append(f"{name} = {buffer_text(operand)}")
+        if not self.finder.fixed(operand):
+            self.looked[operand.name] = operand
+            return Array(name, operand_axes(operand), str(dtype))
+        starts = tuple(self.finder.starts(operand))
         pads = padding(operand, self.sizes)
         if any(map(any, pads)) and 0 not in self.sizes.values():
-            self.head.append(f"{name} = padded({name}, {pads}, {operand.fill})")
-            shape = tuple(low + size + high for (low, high), size in zip(pads, shape, strict=True))
-            index = tuple(part.scaled(1, low) for part, (low, _) in zip(index, pads, strict=True))
-        flat = flat_index(index, shape)
-        strides = dict(flat.terms)
-        axes = flat.axes
-        sizes, steps = tuple(self.sizes[axis] for axis in axes), tuple(strides.values())
-        if tuple(map(str, index)) != axes or sizes != shape:
-            self.head.append(f"{name} = strided({name}, {flat.offset}, {sizes}, {steps})")
-        text = self.part(name, axes, f"{self.low}:{self.high}")
-        return Array(text, axes, str(operand.type.dtype), steps)
+            self.head.append(f"{name} = padded({name}, {pads}, {encode(operand.fill, dtype)})")
+            operand = enlarged(operand, pads)
+        view = view_text(name, operand, self.sizes, starts)
+        if view != name:
+            self.head.append(f"{name} = {view}")
+        flat = flat_index(operand.index, operand.type.shape)
+        axes, steps = tuple(axis for axis, _ in flat.terms), tuple(stride for _, stride in flat.terms)
+        return Array(self.part(name, axes, f"{self.low}:{self.high}"), axes, str(dtype), steps)
 
     def make(self, wish: str, axes: tuple[str, ...], dtype: object, number: int | None = None) -> Array:
         """A new array of one step's size."""
@@ -97,26 +104,43 @@ class _Writer:
     def lines(self, statement: Statement) -> Iterator[str]:
         """The lines of one statement, an op each, with the user's line it comes from."""
         root, target = statement.value, self.arrays[statement.target]
+        kind, looked = "", self.looked.get(statement.target)
+        if looked and self.update:
+            kind, root = self.update
         values: dict[Block, Array] = {}
         uses = Counter(arg for block in post_order(root) for arg in block.args)
-        spare = [*self.temporaries, target] if statement.target in self.outputs else [*self.temporaries]
+        own = statement.target in self.outputs and not kind
+        spare = [*self.temporaries, *([target] if own else [])]
         for block in post_order(root):
             where = f"  # {block.locs[0]}" if block.locs else ""
-            if block.op == "load":
-                values[block] = self.arrays[block.attrs["ref"]]
-            elif block.op == "constant":
-                values[block] = Array(str(block.attrs["value"]), (), str(block.dtype))
+            if self.is_leaf(block):
+                values[block] = self.leaf(block)
             else:
                 args = [values[arg] for arg in block.args]
                 uses.subtract(block.args)
-                dead = [values[arg] for arg in block.args if not uses[arg] and arg.op not in LEAVES]
+                dead = [values[arg] for arg in block.args if not uses[arg] and not self.is_leaf(arg)]
                 in_place = block.op not in ("dot", "reduce")
-                free = [target] if block is root and (in_place or target not in args) else []
+                free = [target] if block is root and not kind and (in_place or target not in args) else []
                 values[block] = self.place(block, free + dead + spare if in_place else free + spare)
                 spare = [array for array in dead + spare if array is not values[block]]
                 yield self.call(block, args, values[block]) + where
-        if values[root] is not target:
+        if looked and kind:
+            places = self.finder.places(looked, target.text)
+            yield f"update_{kind}({places}, {expanded(values[root], target.axes)})" + where
+        elif values[root] is not target:
             yield f"copy({expanded(values[root], target.axes)}, out={target.text})" + where
+
+    def is_leaf(self, block: Block) -> bool:
+        """Whether a block's value is there without a call."""
+        return block.op == "constant" or (block.op == "load" and block.attrs["ref"] not in self.looked)
+
+    def leaf(self, block: Block) -> Array:
+        """The value of a block that needs no call."""
+        if block.op == "load":
+            return self.arrays[block.attrs["ref"]]
+        text = str(block.attrs["value"])
+        text = text if block.dtype in (F32, BOOL) else f"{block.dtype}({text})"
+        return Array(text, (), str(block.dtype))
 
     def place(self, block: Block, free: Sequence[Array]) -> Array:
         """The first of the free arrays that has the shape of a value, or a new one."""
@@ -129,26 +153,39 @@ class _Writer:
     def call(self, block: Block, args: Sequence[Array], out: Array) -> str:
         """The call that computes one op."""
         texts = [expanded(array, block.axes) for array in args]
+        name = python_name(block.op)
         match block.op:
             case "dot":
                 return dot_text(block, args[0], args[1], out, self.walk)
+            case "load":
+                operand = self.looked[block.attrs["ref"]]
+                reading, axes = self.finder.read(operand, self.arrays[operand.name].text)
+                return f"{reading}, out={permuted(out.text, out.axes, axes)})"
             case "reduce":
                 name = f"reduce_{block.attrs['kind']}"
                 axes = block.args[0].axes
                 dims = tuple(axes.index(axis) for axis in block.attrs["axes"])
                 texts = [expanded(args[0], axes), f"axis={dims[0] if len(dims) == 1 else dims}"]
+            case "iota" if block.attrs["index"].lookups:
+                name, texts = "copy", [self.finder.place(block.attrs["index"], out.axes)]
             case "iota":
-                name, index = "iota", block.attrs["index"]
+                index = block.attrs["index"]
                 strides = dict(index.terms)
                 walk = f" + {strides[self.loop]} * {self.low}" if self.loop in strides else ""
                 texts = [f"{index.offset}{walk}", str(tuple(strides[axis] for axis in out.axes))]
             case "convert":
-                name = "copy"
+                name = f"{args[0].dtype}_to_{block.dtype}"
+                name = name if name in CALLS else "copy"
             case "compare":
                 name = block.attrs["direction"]
-            case op:
-                name = python_name(op)
+            case op if block.dtype.kind == "i" and f"{op}_int" in CALLS:
+                name = f"{op}_int"
         return f"{name}({', '.join([*texts, f'out={out.text}'])})"
+
+
+def buffer_text(operand: Operand) -> str:
+    """The whole array of an operand."""
+    return f"buffers[{operand.buffer!r}].reshape({operand.type.shape})"
 
 
 def emit_source(kernel: Kernel) -> str:

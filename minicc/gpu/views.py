@@ -11,9 +11,11 @@ tinygrad's ShapeTracker and a TMA descriptor all are this. Read next: vector.py 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from minicc.errors import OutOfRangeError
+from minicc.graph.ir import Type
 from minicc.kernel.ir import Index, Operand
 
 
@@ -23,7 +25,7 @@ def flat_index(index: Sequence[Index], shape: Sequence[int]) -> Index:
     >>> str(flat_index((Index((("m", 2),), 1), Index.axis("k")), (8, 16)))
     '32*m+k+16'
     """
-    strides: dict[str, int] = {}
+    strides: dict[str, int] = {}  # of the affine part; lookups are for the reader to add
     offset = 0
     for dim, part in enumerate(index):
         stride = prod(shape[dim + 1 :])
@@ -41,6 +43,7 @@ def padding(operand: Operand, sizes: Mapping[str, int]) -> tuple[tuple[int, int]
     pads = []
     for index, size in zip(operand.index, operand.type.shape, strict=True):
         reach = [stride * (sizes[name] - 1) for name, stride in index.terms]
+        reach += [lookup.clamp or 0 for lookup in index.lookups]  # what is not clamped is checked as it runs
         low, high = (index.offset + sum(end(0, r) for r in reach) for end in (min, max))
         pads.append((max(0, -low), max(0, high - size + 1)))
     if operand.fill is None and any(map(any, pads)):
@@ -49,3 +52,11 @@ def padding(operand: Operand, sizes: Mapping[str, int]) -> tuple[tuple[int, int]
             got=f"{operand}, which leaves it by {pads}", need="an index within the array, or a fill",
             hint="a limit on the axes' sizes, or fill=0.0")
     return tuple(pads)
+
+
+def enlarged(operand: Operand, pads: Sequence[tuple[int, int]]) -> Operand:
+    """The operand within its array after padding, which it never leaves."""
+    sides = list(zip(operand.index, operand.type.shape, pads, strict=True))
+    index = tuple(part.scaled(1, low) for part, _, (low, _) in sides)
+    shape = tuple(low + size + high for _, size, (low, high) in sides)
+    return replace(operand, type=Type(operand.type.dtype, shape), index=index, fill=None)

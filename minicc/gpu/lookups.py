@@ -1,0 +1,102 @@
+"""Operands that look up where they are read or written, in vector mode's text.
+
+    w: f32[99,8] at (ids[m] in 0..98, n)     ->   take(w, ids, 0, out=t1)
+    x: f32[64,8] at (m+i[] in 0..60, n)      ->   x = strided(x, 8 * number(i, 0, 60), (4, 8), (8, 1))
+    out: f32[99,8] at (ids[m], n) in place   ->   update_sum(out, (index(...), index(...),), t1)
+
+Goes in: an Operand whose index has lookups. Comes out: what its view starts at, if each lookup is one number
+within bounds; else the call that reads it (`take` where one dimension alone is looked up, `gather` for any)
+and the arguments of the call that updates it. Invariant: updates happen in the grid's order, and what is
+outside is dropped. A GPU's threads just load the number, and so does lane mode. Read next: vector.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from minicc.gpu.arrays import Array, contiguous_strides, expanded
+from minicc.gpu.views import flat_index
+from minicc.kernel.index import Index, Lookup
+from minicc.kernel.ir import Operand
+
+ROW = "*"  # stands for the axis along which whole rows are taken
+
+
+@dataclass(frozen=True)
+class Finder:
+    """The scalar operands of a kernel, by name, and what the text calls them. sizes: of the axes."""
+
+    scalars: Mapping[str, Operand]
+    texts: Mapping[str, str]
+    sizes: Mapping[str, int]
+
+    def fixed(self, operand: Operand) -> bool:
+        """Whether the operand is a view that starts at one place, once the numbers are known."""
+        lookups = [lookup for part in operand.index for lookup in part.lookups]
+        one_place = all(lookup.clamp is not None and not axes_of(lookup) for lookup in lookups)
+        return not lookups or (one_place and operand.fill is None)
+
+    def starts(self, operand: Operand) -> Iterator[str]:
+        """The texts of what lookups without axes add to a place in the flat array."""
+        for part, stride in zip(operand.index, contiguous_strides(operand.type.shape), strict=True):
+            for lookup in part.lookups:
+                place = flat_index(lookup.index, self.scalars[lookup.scalars].type.shape).offset
+                yield f"{stride} * number({self.texts[lookup.scalars]}, {place}, {lookup.clamp})"
+
+    def read(self, operand: Operand, name: str) -> tuple[str, tuple[str, ...]]:
+        """The call that reads an operand, without its `out`; and the axes of what it gives."""
+        looked = [dim for dim, part in enumerate(operand.index) if part.lookups]
+        lookup, *more = operand.index[looked[0]].lookups
+        alone = operand.index[looked[0]] == Index(lookups=(lookup,)) and not more and len(looked) == 1
+        apart = len(set(operand.axes)) == len(operand.axes)
+        if not (alone and apart) or lookup.clamp is None or operand.fill is not None:
+            return f"gather({self.places(operand, name)}, {operand.fill or 0}", operand_axes(operand)
+        index = list(operand.index)
+        index[looked[0]] = Index.axis(ROW)
+        rows = replace(operand, index=tuple(index))
+        view = view_text(name, rows, {**self.sizes, ROW: operand.type.shape[looked[0]]})
+        found, axis = self.found(lookup), rows.axes.index(ROW)
+        axes = (*rows.axes[:axis], *found.axes, *rows.axes[axis + 1:])
+        return f"take({view}, {found.text}, {axis}", axes
+
+    def places(self, operand: Operand, name: str) -> str:
+        """The arguments that say where to read or write: the array, and an index per dimension."""
+        axes = operand_axes(operand)
+        parts = [self.place(part, axes) for part in operand.index]
+        return f"{name}, ({', '.join(parts)},)"
+
+    def place(self, part: Index, axes: Sequence[str]) -> str:
+        """The call that makes an array of the indices along one dimension, against values over `axes`."""
+        strides = dict(part.terms)
+        shape, steps = tuple(self.sizes[axis] for axis in axes), tuple(strides.get(axis, 0) for axis in axes)
+        found = [expanded(self.found(lookup), axes) for lookup in part.lookups]
+        return f"index({', '.join([str(shape), str(part.offset), str(steps), *found])})"
+
+    def found(self, lookup: Lookup) -> Array:
+        """The numbers that a lookup finds, as a view of its scalars."""
+        scalars = replace(self.scalars[lookup.scalars], index=lookup.index)
+        text = view_text(self.texts[lookup.scalars], scalars, self.sizes)
+        text = text if lookup.clamp is None else f"clip({text}, 0, {lookup.clamp})"
+        flat = flat_index(lookup.index, scalars.type.shape)
+        return Array(text, flat.axes, str(scalars.type.dtype), tuple(stride for _, stride in flat.terms))
+
+
+def axes_of(lookup: Lookup) -> tuple[str, ...]:
+    """The axes that a lookup's place moves along."""
+    return tuple(axis for part in lookup.index for axis in part.axes)
+
+
+def operand_axes(operand: Operand) -> tuple[str, ...]:
+    """The axes of an operand, each once."""
+    return tuple(dict.fromkeys(operand.axes))
+
+
+def view_text(name: str, operand: Operand, sizes: Mapping[str, int], starts: Sequence[str] = ()) -> str:
+    """The text of an array as a view with a dimension for each axis; its name, if it is one already."""
+    flat, shape = flat_index(operand.index, operand.type.shape), operand.type.shape
+    axes, steps = tuple(axis for axis, _ in flat.terms), tuple(stride for _, stride in flat.terms)
+    if tuple(map(str, operand.index)) == axes and shape == tuple(sizes[axis] for axis in axes):
+        return name
+    offset = " + ".join([str(flat.offset)] * (flat.offset != 0 or not starts) + [*starts])
+    return f"strided({name}, {offset}, {tuple(sizes[axis] for axis in axes)}, {steps})"

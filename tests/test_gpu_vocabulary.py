@@ -1,0 +1,147 @@
+"""Both executions on the whole vocabulary: lookups, updates in place, joins, convolutions, every dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from gpu_programs import TARGET
+from test_kernel_lookup import PROGRAMS as LOOKUPS
+from test_kernel_lookup import graph_of, shaped
+
+from minicc.gpu.lower import lower
+from minicc.gpu.machine import A100
+from minicc.gpu.simt import run_lane
+from minicc.gpu.vector import vector_kernel
+from minicc.graph.dtypes import DTYPES, decode, encode
+from minicc.graph.elementwise import ELEMENTWISE
+from minicc.graph.evaluate import evaluate
+from minicc.graph.ir import BF16, BOOL, F16, F32, I8, I32, U8, U32, Graph
+from minicc.kernel.evaluate import allocate
+from minicc.kernel.fuse import fuse
+from minicc.kernel.ir import Kernel
+from minicc.kernel.legalize import legalize
+from minicc.kernel.tile import tile
+
+MODES: dict[str, Callable[[Kernel, dict], object]] = {
+    "vector": lambda kernel, buffers: vector_kernel(kernel).run(buffers),
+    "lane": lambda kernel, buffers: run_lane(lower(kernel), buffers, A100),
+}
+IDS = shaped(6, dtype=I32)
+
+
+def drawn(graph: Graph, seed: int = 0) -> list[np.ndarray]:
+    """Inputs as they are stored; integers are small, and as indices some lie outside."""
+    rng = np.random.default_rng(seed)
+    ranges = {"b": (0, 2), "i": (-3, 12)}
+    return [encode(rng.standard_normal(v.shape) * 3 if v.dtype.kind == "f"
+                   else rng.integers(*ranges[v.dtype.kind], v.shape), v.dtype) for v in graph.inputs]
+
+
+def results(graph: Graph, mode: str, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """What a mode makes of a graph's kernels."""
+    module = fuse(legalize(graph), TARGET)
+    buffers = allocate(module, {name: x for (name, _), x in zip(module.inputs, inputs, strict=True)})
+    for kernel in module.kernels:
+        MODES[mode](tile(kernel, TARGET), buffers)
+    return [decode(buffers[name].reshape(type.shape), type.dtype) for name, type in module.outputs]
+
+
+def agrees(graph: Graph, mode: str, tolerance: float = 1e-5) -> bool:
+    inputs = drawn(graph)
+    expected = [decode(x, v.dtype) for x, v in zip(evaluate(graph, inputs), graph.outputs, strict=True)]
+    for got, want in zip(results(graph, mode, inputs), expected, strict=True):
+        assert got.dtype == want.dtype and got.shape == want.shape
+        scale = max(1.0, float(np.abs(want[np.isfinite(want)]).max(initial=0)))
+        np.testing.assert_allclose(got / scale, want / scale, rtol=0, atol=tolerance)
+    return True
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_lookups_updates_joins_and_convolutions_mean_what_the_graph_means(name, mode):
+    assert agrees(graph_of(*LOOKUPS[name]), mode)
+
+
+# -- dtypes --------------------------------------------------------------------------------------------------
+
+EXTREMES = [0, 1, -1, 2, -3, 5, 31, 32, 40, -40, 127, 128, -128, 255, 256, 2**31 - 1, -(2**31), 2**31,
+            2**32 - 1]
+FLOATS = [*EXTREMES, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-3, 3e38, -3e38, 1e10, np.inf, -np.inf, np.nan, -0.0]
+CLASSES = {"f": "f", "n": "fi", "i": "i", "bi": "bi"}
+
+
+def edges(dtype) -> np.ndarray:
+    """Numbers of a dtype where ops change what they do."""
+    kinds = {"f": np.array(FLOATS), "i": np.array(EXTREMES, np.int64), "b": np.array(EXTREMES) > 1}
+    return encode(kinds[dtype.kind], dtype)
+
+
+def exactly(graph: Graph, mode: str, inputs: list[np.ndarray], ulps: int = 0) -> bool:
+    for got, want in zip(results(graph, mode, inputs), evaluate(graph, inputs), strict=True):
+        want = decode(want, graph.outputs[0].dtype)
+        assert got.dtype == want.dtype
+        if ulps and got.dtype.kind == "f":
+            np.testing.assert_array_max_ulp(got[~np.isnan(want)], want[~np.isnan(want)], ulps)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        if not ulps:
+            np.testing.assert_array_equal(got, want)
+    return True
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("op", ELEMENTWISE)
+def test_every_op_is_the_graphs_on_every_dtype_at_its_edges(op, mode):
+    row = ELEMENTWISE[op]
+    for dtype in (F32, BF16, F16, I8, U8, I32, U32, BOOL):
+        if dtype.kind in CLASSES[row.operands]:
+            x = edges(dtype)
+            sides = np.meshgrid(x, x) if row.arity == 2 else [x]
+            types = [shaped(*x.shape, dtype=dtype) for x in sides]
+            graph = graph_of(types, lambda build, *values, op=op: build(op, *values))
+            assert exactly(graph, mode, sides, ulps=1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("source", DTYPES)
+def test_every_convert_is_the_graphs(source, mode):
+    x = edges(DTYPES[source])
+    graph = graph_of([shaped(*x.shape, dtype=DTYPES[source])], lambda build, v: [
+        build("convert", v, dtype=dtype) for dtype in DTYPES.values()])
+    for got, want, output in zip(results(graph, mode, [x]), evaluate(graph, [x]), graph.outputs, strict=True):
+        np.testing.assert_array_equal(got, decode(want, output.dtype), err_msg=str(output.dtype))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("left, right, result", [
+    (BF16, BF16, BF16), (BF16, BF16, F32), (F16, F16, F32), (I8, I8, I32), (I8, U8, I32), (I32, I32, I32),
+    (U32, U32, U32)])
+def test_dots_of_every_dtype(left, right, result, mode):
+    graph = graph_of([shaped(5, 40, dtype=left), shaped(40, 21, dtype=right)], lambda op, x, w: op(
+        "dot_general", x, w, contract=((1,), (0,)), batch=((), ()), dtype=result))
+    assert agrees(graph, mode, tolerance=1e-2 if result is BF16 else 1e-5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_largest_small_integers_add_up_exactly(mode):
+    x, w = np.full((3, 300), -128, np.int8), np.full((300, 4), 255, np.uint8)
+    graph = graph_of([shaped(3, 300, dtype=I8), shaped(300, 4, dtype=U8)], lambda op, x, w: op(
+        "dot_general", x, w, contract=((1,), (0,)), batch=((), ())))
+    assert (results(graph, mode, [x, w])[0] == -128 * 255 * 300).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", [BF16, F16, I8, U8, U32, BOOL])
+def test_what_only_moves_keeps_its_bits(dtype, mode):
+    x = np.random.default_rng(0).integers(0, 256, (4, 33, dtype.itemsize), np.uint8)
+    x = x.view(dtype.numpy)[..., 0] if dtype is not BOOL else x[..., 0] > 99
+    keep = np.random.default_rng(1).random((33, 6)) < 0.5
+    graph = graph_of([shaped(4, 33, dtype=dtype), shaped(33, 6, dtype=BOOL)], lambda op, v, k: op(
+        "select", k, *[op("pad", op("transpose", v, perm=(1, 0)), op("constant", value=encode(1, dtype)),
+                          low=(0, low), high=(0, 2 - low)) for low in (0, 2)]))
+    (got,) = results(graph, mode, [x, keep])
+    one = decode(encode(1, dtype), dtype)
+    left, right = (np.pad(decode(x, dtype).T, ((0, 0), pads), constant_values=one)
+                   for pads in ((0, 2), (2, 0)))
+    assert got.tobytes() == np.where(keep, left, right).tobytes()
