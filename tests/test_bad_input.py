@@ -62,7 +62,7 @@ MISTAKES: list[tuple[str, Callable, type, list[str]]] = [
     ("text as an operand", lambda: X + "a", mc.DtypeError, ["str"]),
     ("& on floats", lambda: X & X, mc.DtypeError, ["bool", "compare"]),
     ("a condition of floats", lambda: mc.where(X, X, X), mc.DtypeError, ["condition", "bool"]),
-    ("a numpy function that is none of ours", lambda: np.arctan(X), mc.DtypeError, ["np.arctan"]),
+    ("a numpy function that is none of ours", lambda: np.nextafter(X, X), mc.DtypeError, ["np.nextafter"]),
     ("item of many", lambda: X.item(), mc.ShapeError, ["f32[2,3]", "tolist"]),
     ("the truth of many", lambda: bool(X > 0), mc.ShapeError, ["bool[2,3]"]),
     ("the length of a scalar", lambda: len(Tensor(1.0)), mc.DtypeError, ["f32[]"]),

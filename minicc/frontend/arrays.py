@@ -35,7 +35,7 @@ NAMES: dict[str, DType] = {
 }
 # what a numpy array of a dtype that minicc lacks becomes
 _ROUNDED = {"float64": F32, "longdouble": F32, "float128": F32, "int64": I32, "uint64": U32}
-_LARGEST = {F32: 3.4028235e38, BF16: 3.3895314e38, F16: 65504.0}
+LARGEST = {F32: 3.4028235e38, BF16: 3.3895314e38, F16: 65504.0}
 _noticed = False
 
 
@@ -85,13 +85,14 @@ def _found(data: Any, array: np.ndarray) -> DType:
 
 def narrowed(array: np.ndarray, target: DType) -> np.ndarray:
     """The array as this dtype stores it, read-only, checked for values that do not fit."""
-    fits, limits = np.True_, ""
+    fits: Any = np.True_
+    limits = ""
     if target.kind == "i" and array.dtype != target.numpy:
         integers = np.iinfo(target.numpy)
         fits, limits = (array >= integers.min) & (array <= integers.max), f"{integers.min} .. {integers.max}"
     result = encode(array, target)
     if target.kind == "f":  # an infinity that was meant is one already
-        fits, limits = np.isfinite(decode(result, target)) | ~np.isfinite(array), f"up to {_LARGEST[target]}"
+        fits, limits = np.isfinite(decode(result, target)) | ~np.isfinite(array), f"up to {LARGEST[target]}"
     if not fits.all():
         fail("Tensor", f"a number does not fit {target}", array[~fits].flat[0], limits, kind=OutOfRangeError)
     result.flags.writeable = False

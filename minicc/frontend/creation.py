@@ -1,84 +1,150 @@
-"""Tensors from nothing: constants, counts, and (eagerly, by numpy) random numbers.
+"""Tensors from nothing, from numbers, and from other tensors' shapes.
 
-    zeros(2, 3)   ->  broadcast_in_dim(0.0) shape=[2,3]      lazy: costs no memory until it must
-    arange(4)     ->  iota axis=0 shape=[4] : i32
-    rand(2, 3)    ->  a tensor with data, from a seeded numpy generator
+    zeros(2, 3)      ->  broadcast_in_dim(0.0) shape=[2,3]      lazy: costs no memory until it must
+    arange(4)        ->  iota axis=0 shape=[4] : i32
+    asarray([1, 2])  ->  a tensor with data
 
-In: shapes, as sizes or as one tuple. Out: tensors. Invariant: the same program run twice draws the same
-numbers, unless it calls seed. Random numbers are drawn when the tensor is made, so never under a trace, where
-they would be the same in every call; JAX and XLA have counter-based generators (threefry, philox) that can
-run inside a program. Read next: nn.py.
+In: shapes, as sizes or as one tuple; numbers. Out: tensors. Invariants: what can be counted is counted by the
+machine that uses it, so a mask or a grid takes no memory of its own; only logspace and geomspace are computed
+here, in float64, since their logarithms would be rounded. Read next: random.py.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minicc.errors import CompileError
 from minicc.frontend import ops
+from minicc.frontend import tensor as tensors
 from minicc.frontend.arrays import as_dtype
-from minicc.frontend.primitives import as_integers, as_tensor
-from minicc.frontend.scope import EAGER, current, fail
-from minicc.frontend.shapes import broadcast
-from minicc.frontend.tensor import Tensor
+from minicc.frontend.primitives import TensorLike, as_integers, as_tensor, node
+from minicc.frontend.scope import fail
+from minicc.frontend.shapes import broadcast, broadcast_arrays, reshape
+from minicc.graph.ir import F32, I32
 
-_generator = np.random.default_rng(0)
+if TYPE_CHECKING:
+    from minicc.frontend.tensor import Tensor
+
+# -- one value -----------------------------------------------------------------------------------------------
 
 
-def full(shape: Any, value: float, dtype: Any = None) -> Tensor:
+def full(shape: Any, value: TensorLike, dtype: Any = None) -> Tensor:
     """A tensor whose elements are all this number."""
     scalar = as_tensor(value, None if dtype is None else as_dtype(dtype))
     return broadcast(scalar, as_integers("full", shape))
 
 
-def zeros(*shape: Any, dtype: Any = "f32") -> Tensor:
+def zeros(*shape: Any, dtype: Any = F32) -> Tensor:
     """A tensor of zeros."""
     return full(as_integers("zeros", shape), 0, dtype)
 
 
-def ones(*shape: Any, dtype: Any = "f32") -> Tensor:
+def ones(*shape: Any, dtype: Any = F32) -> Tensor:
     """A tensor of ones."""
     return full(as_integers("ones", shape), 1, dtype)
 
 
-def arange(start: int, stop: int | None = None, step: int = 1) -> Tensor:
-    """start, start + step, ... before stop, as i32; from 0 if only one number is given."""
-    first, last, step = as_integers("arange", (0, start, step) if stop is None else (start, stop, step))
-    if not step:
-        fail("arange", "the step is 0", need="a step that leads somewhere")
-    counts = ops.iota(len(range(first, last, step)))
+def empty(*shape: Any, dtype: Any = F32) -> Tensor:
+    """A tensor of zeros: nothing is ever uninitialised here."""
+    return zeros(*shape, dtype=dtype)
+
+
+def full_like(x: TensorLike, value: TensorLike, dtype: Any = None) -> Tensor:
+    """A tensor of x's shape and dtype whose elements are all this number."""
+    x = as_tensor(x)
+    return full(x.shape, value, dtype or x.dtype)
+
+
+def zeros_like(x: TensorLike, dtype: Any = None) -> Tensor:
+    """Zeros of x's shape and dtype."""
+    return full_like(x, 0, dtype)
+
+
+def ones_like(x: TensorLike, dtype: Any = None) -> Tensor:
+    """Ones of x's shape and dtype."""
+    return full_like(x, 1, dtype)
+
+
+# -- counts --------------------------------------------------------------------------------------------------
+
+
+def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None) -> Tensor:
+    """start, start + step, ... before stop; from 0 if there is one number. i32, or f32 if one is a float."""
+    start, stop = (0, start) if stop is None else (start, stop)
+    if any(isinstance(number, float | np.floating) for number in (start, stop, step)):
+        first, last, step, least = float(start), float(stop), float(step), F32
+    else:
+        (first, last, step), least = as_integers("arange", (start, stop, step)), I32
+    if not (step and all(map(math.isfinite, (first, last, step)))):
+        need = "finite numbers and a step other than 0"
+        fail("arange", "this leads nowhere", f"{start} to {stop} by {step}", need)
+    counts = ops.iota(max(math.ceil((last - first) / step), 0), least)
     counts = counts if step == 1 else counts * step
-    return counts if first == 0 else counts + first
+    counts = counts if first == 0 else counts + first
+    return counts if dtype is None else ops.astype(counts, dtype)
 
 
-def eye(size: int) -> Tensor:
+def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: Any = F32) -> Tensor:
+    """`num` numbers evenly spread from start to stop; without the last, if endpoint is False."""
+    count, = as_integers("linspace", num)
+    part = ops.iota(count, F32) / float(max(count - 1 if endpoint else count, 1))
+    return ops.astype(part * stop + (1 - part) * start, dtype)
+
+
+def logspace(start: float, stop: float, num: int = 50, endpoint: bool = True, base: float = 10.0) -> Tensor:
+    """base ** start to base ** stop, each as many times the one before."""
+    count, = as_integers("logspace", num)
+    return tensors.Tensor(np.logspace(start, stop, count, endpoint, base).tolist())
+
+
+def geomspace(start: float, stop: float, num: int = 50, endpoint: bool = True) -> Tensor:
+    """start to stop, each as many times the one before."""
+    if start * stop <= 0:
+        fail("geomspace", "no factor leads there", f"{start} to {stop}", "numbers of one sign, not 0")
+    count, = as_integers("geomspace", num)
+    return tensors.Tensor(np.geomspace(start, stop, count, endpoint).tolist())
+
+
+def eye(rows: int, columns: int | None = None, k: int = 0, dtype: Any = F32) -> Tensor:
+    """Ones on the k-th diagonal, counted to the right, else zeros; square if there is one size."""
+    row, column = _grid("eye", rows, columns)
+    return ops.astype(column - row == k, dtype)
+
+
+def identity(size: int, dtype: Any = F32) -> Tensor:
     """The identity matrix."""
-    row = arange(size)
-    return ops.astype(row.unsqueeze(1) == row, "f32")
+    return eye(size, dtype=dtype)
 
 
-def seed(number: int) -> None:
-    """Start the random numbers over."""
-    global _generator
-    _generator = np.random.default_rng([abs(part) for part in as_integers("seed", number)])
+def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = F32) -> Tensor:
+    """Ones on the k-th diagonal and below, and zeros above."""
+    row, column = _grid("tri", rows, columns)
+    return ops.astype(column - row <= k, dtype)
 
 
-def rand(*shape: Any) -> Tensor:
-    """Random numbers in [0, 1), evenly spread."""
-    return Tensor(_generator.random(_drawable("rand", shape), np.float32))
+def _grid(op: str, rows: int, columns: int | None) -> list[Tensor]:
+    """The row number and the column number of each element of a matrix."""
+    shape = as_integers(op, (rows, rows if columns is None else columns))
+    return [node("iota", axis=axis, shape=shape, dtype=I32) for axis in (0, 1)]
 
 
-def randn(*shape: Any) -> Tensor:
-    """Random numbers with mean 0 and deviation 1, normally spread."""
-    return Tensor(_generator.standard_normal(_drawable("randn", shape), np.float32))
+def meshgrid(*axes: TensorLike, indexing: str = "xy") -> tuple[Tensor, ...]:
+    """Coordinates of a grid, one tensor per axis; "xy" swaps the first two, as numpy does, "ij" does not."""
+    if indexing not in ("xy", "ij"):
+        fail("meshgrid", "there is no such indexing", indexing, "'xy' or 'ij'")
+    order = list(range(len(axes)))
+    if indexing == "xy" and len(axes) > 1:
+        order[:2] = 1, 0
+    columns = [reshape(x, [-1 if order[i] == place else 1 for place in range(len(axes))])
+               for i, x in enumerate(axes)]
+    return broadcast_arrays(*columns)
 
 
-def _drawable(op: str, shape: tuple) -> tuple[int, ...]:
-    """The sizes, if numbers may be drawn for them here."""
-    sizes = as_integers(op, shape)
-    if current() is not EAGER:
-        fail(op, "a traced function would draw the same numbers in every call", kind=CompileError,
-             hint="draw outside, and pass the tensor in")
-    return zeros(sizes).shape  # which are checked
+# -- data ----------------------------------------------------------------------------------------------------
+
+
+def asarray(data: Any, dtype: Any = None) -> Tensor:
+    """A tensor of numbers, lists or arrays; a tensor is passed through."""
+    return tensors.Tensor(data, dtype)

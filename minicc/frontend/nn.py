@@ -16,9 +16,10 @@ from __future__ import annotations
 from typing import Any
 
 from minicc.errors import DtypeError
-from minicc.frontend import ops
-from minicc.frontend.creation import randn, zeros
-from minicc.frontend.functional import cross_entropy, gelu, mean, sigmoid
+from minicc.frontend import ops, random
+from minicc.frontend.convolution import conv1d, conv2d, conv3d
+from minicc.frontend.creation import zeros
+from minicc.frontend.functional import cross_entropy, gelu, sigmoid
 from minicc.frontend.nn_attention import (
     attention,
     cache_init,
@@ -30,7 +31,7 @@ from minicc.frontend.nn_attention import (
     rotate,
     split_heads,
 )
-from minicc.frontend.nn_init import Draw, fans, parameter_count
+from minicc.frontend.nn_init import Draw, fans, parameter_count, require_divides
 from minicc.frontend.nn_losses import bce_with_logits, huber, kl, l1, mse
 from minicc.frontend.primitives import TensorLike, as_tensor, in_f32, node
 from minicc.frontend.scope import fail
@@ -50,7 +51,7 @@ def linear_init(inputs: int, outputs: int, draw: Draw | None = None, bias: bool 
     """
     deviation = (2 / inputs) ** 0.5 if deviation is None else deviation
     if draw is None:
-        return {"w": (randn(inputs, outputs) * deviation).realise(), "b": zeros(outputs).realise()}
+        return {"w": (random.randn(inputs, outputs) * deviation).realise(), "b": zeros(outputs).realise()}
     w = {"w": draw.normal((inputs, outputs), deviation)}
     return w | {"b": draw.full((outputs,), 0)} if bias else w
 
@@ -80,6 +81,25 @@ def embedding(params: Params, ids: TensorLike) -> Tensor:
     return node("gather", params["w"], ops.astype(ids, "i32"), axis=0)
 
 
+def conv_init(inputs: int, outputs: int, window: tuple[int, ...], draw: Draw, bias: bool = True,
+              groups: int = 1) -> Params:
+    """Weights of variance 2 / (inputs of one output), as torch lays them out, and a bias of 0."""
+    w = {"w": draw.kaiming((outputs, inputs // groups, *window))}
+    return w | {"b": draw.full((outputs,), 0)} if bias else w
+
+
+def conv(params: Params, x: Tensor, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+         groups: int = 1) -> Tensor:
+    """A convolution over one, two or three axes, as many as the weights have.
+
+    Shapes: x[N, inputs, *S], w[outputs, inputs / groups, *K], b[outputs] -> [N, outputs, *S'].
+    """
+    by_rank = {3: conv1d, 4: conv2d, 5: conv3d}
+    if params["w"].ndim not in by_rank:
+        fail("conv", "these are no weights of a convolution", params["w"].type, "rank 3, 4 or 5")
+    return by_rank[params["w"].ndim](x, params["w"], params.get("b"), stride, padding, dilation, groups)
+
+
 # -- norms ---------------------------------------------------------------------------------------------------
 
 
@@ -92,13 +112,13 @@ def norm_init(size: int, draw: Draw, bias: bool = True) -> Params:
 @in_f32
 def standardised(x: Tensor, axis: Any = -1, epsilon: float = 1e-5) -> Tensor:
     """x with mean 0 and variance 1 along these axes."""
-    centred = x - mean(x, axis, True)
-    return centred * ops.rsqrt(mean(centred * centred, axis, True) + epsilon)
+    centred = x - x.mean(axis, True)
+    return centred * ops.rsqrt((centred * centred).mean(axis, True) + epsilon)
 
 
 @in_f32
 def _of_mean_square_1(x: Tensor, epsilon: float) -> Tensor:
-    return x * ops.rsqrt(mean(x * x, -1, True) + epsilon)
+    return x * ops.rsqrt((x * x).mean(-1, True) + epsilon)
 
 
 def _scaled(params: Params, x: Tensor, axis: int = -1) -> Tensor:
@@ -113,7 +133,7 @@ def layer_norm(params: Params, x: Tensor, epsilon: float = 1e-5) -> Tensor:
 
     Shapes: x[..., size], w[size], b[size]. Source: J. Ba et al., "Layer normalization", arXiv 1607.06450.
     """
-    return _scaled(params, standardised(x, -1, epsilon))
+    return _scaled(params, standardised(x, epsilon=epsilon))
 
 
 def rms_norm(params: Params, x: Tensor, epsilon: float = 1e-5) -> Tensor:
@@ -132,7 +152,7 @@ def group_norm(params: Params, x: Tensor, groups: int, epsilon: float = 1e-5) ->
     """
     if x.ndim < 2 or x.shape[1] % groups:
         fail("group_norm", "the groups do not divide the channels", f"{groups} for {x.type}", "[N, C, ...]")
-    grouped = standardised(x.reshape(x.shape[0], groups, -1), -1, epsilon)
+    grouped = standardised(x.reshape(x.shape[0], groups, -1), epsilon=epsilon)
     return _scaled(params, grouped.reshape(x.shape), 1)
 
 
@@ -154,15 +174,27 @@ def batch_norm(params: Params, state: Params, x: Tensor, training: bool, momentu
         shift = params["b"] - state["mean"] * scale
         return x * scale.reshape(*shape) + shift.reshape(*shape), state
     count = x.size // x.shape[1]
-    centre = mean(x, axes)
+    centre = x.mean(axes)
     distance = x - centre.reshape(*shape)
-    var = mean(distance * distance, axes)
+    var = (distance * distance).mean(axes)
     y = distance * (ops.rsqrt(var + epsilon) * params["w"]).reshape(*shape) + params["b"].reshape(*shape)
     seen = {"mean": centre, "var": var * (count / max(1, count - 1))}
     return y, {name: state[name] * (1 - momentum) + new * momentum for name, new in seen.items()}
 
 
-# -- feed-forward --------------------------------------------------------------------------------------------
+def dropout(x: Tensor, rate: float, key: Tensor | None) -> Tensor:
+    """x with this share of its elements 0 and the rest larger by as much; without a key, x.
+
+    Source: N. Srivastava et al., "Dropout", Journal of Machine Learning Research 15, 2014.
+    """
+    if key is None or rate == 0:
+        return x
+    if not 0 < rate < 1:
+        fail("dropout", "the rate is no share of the elements", rate, "0 or more, less than 1")
+    return ops.where(random.bernoulli(key, 1 - rate, x.shape), x * (1 / (1 - rate)), 0.0)
+
+
+# -- what transformers are made of ---------------------------------------------------------------------------
 
 
 def silu(x: Tensor) -> Tensor:
@@ -170,10 +202,11 @@ def silu(x: Tensor) -> Tensor:
     return x * sigmoid(x)
 
 
-def mlp_init(size: int, hidden: int, draw: Draw, deviation: float = 0.02, bias: bool = True) -> Any:
-    """Two layers, up and down."""
+def mlp_init(size: int, hidden: int, draw: Draw, deviation: float = 0.02, bias: bool = True,
+             out: float | None = None) -> Any:
+    """Two layers, up and down; `out` is the deviation of the second, if it is another."""
     return {"up": linear_init(size, hidden, draw, bias, deviation),
-            "down": linear_init(hidden, size, draw, bias, deviation)}
+            "down": linear_init(hidden, size, draw, bias, deviation if out is None else out)}
 
 
 def mlp(params: Any, x: Tensor, activation: Any = gelu) -> Tensor:
@@ -194,10 +227,28 @@ def gated_mlp(params: Any, x: Tensor, activation: Any = silu) -> Tensor:
     return linear(params["down"], activation(gate) * up)
 
 
+def self_attention_init(width: int, draw: Draw, deviation: float = 0.02, out: float | None = None) -> Any:
+    """One layer for queries, keys and values, and one that mixes the heads; `out` is its deviation."""
+    return {"qkv": linear_init(width, 3 * width, draw, deviation=deviation),
+            "out": linear_init(width, width, draw, deviation=deviation if out is None else out)}
+
+
+def self_attention(params: Any, x: Tensor, heads: int, mask: Tensor | None = None,
+                   causal: bool = False) -> Tensor:
+    """Every position attends to all, or to those up to its own.
+
+    Shapes: x[B, T, C], mask as in `attention` -> [B, T, C].
+    """
+    qkv, width = linear(params["qkv"], x), x.shape[-1]                                        # (B, T, 3 C)
+    q, k, v = (split_heads(qkv[..., i * width:(i + 1) * width], heads) for i in range(3))     # (B, H, T, D)
+    return linear(params["out"], join_heads(attention(q, k, v, mask, causal)))
+
+
 __all__ = [
     "Draw", "Params", "attention", "batch_norm", "batch_norm_init", "bce_with_logits", "cache_init",
-    "cache_update", "causal_mask", "cross_entropy", "embedding", "embedding_init",
-    "fans", "gated_mlp", "gated_mlp_init", "group_norm", "huber", "join_heads", "kl", "l1",
+    "cache_update", "causal_mask", "conv", "conv_init", "cross_entropy", "dropout", "embedding",
+    "embedding_init", "fans", "gated_mlp", "gated_mlp_init", "group_norm", "huber", "join_heads", "kl", "l1",
     "layer_norm", "linear", "linear_init", "mlp", "mlp_init", "mse", "norm_init", "parameter_count",
-    "repeat_heads", "rms_norm", "rotary", "rotate", "silu", "split_heads", "standardised",
+    "repeat_heads", "require_divides", "rms_norm", "rotary", "rotate", "self_attention",
+    "self_attention_init", "silu", "split_heads", "standardised",
 ]

@@ -13,7 +13,7 @@ the graph itself broadcasts nothing. Read next: special.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from minicc.frontend.arrays import as_dtype
 from minicc.frontend.primitives import (
@@ -33,6 +33,8 @@ from minicc.graph.ir import BOOL, F32, I8, I16, I32, U8, DType
 
 if TYPE_CHECKING:
     from minicc.frontend.tensor import Tensor
+
+Function: TypeAlias = "Callable[..., Tensor]"
 
 # -- elementwise ---------------------------------------------------------------------------------------------
 
@@ -75,37 +77,37 @@ def compare(direction: str, summary: str = "") -> Callable[..., Tensor]:
     return elementwise("compare", summary, least, direction=direction)
 
 
-add = elementwise("add", "x + y.")
-subtract = elementwise("subtract", "x - y.")
-multiply = elementwise("multiply", "x * y.")
-divide = elementwise("divide", "x / y, in floats.", F32)
-fmod = elementwise("remainder", "What division towards zero leaves; it has the sign of x.")
-maximum = elementwise("maximum", "The larger of x and y; NaN if either is.")
-minimum = elementwise("minimum", "The smaller of x and y; NaN if either is.")
-negative = elementwise("negate", "-x.")
-absolute = elementwise("abs", "x without its sign.")
-sign = elementwise("sign", "-1, 0 or 1; NaN of NaN.")
-exp = elementwise("exp", "e to the power x.")
-expm1 = elementwise("expm1", "exp(x) - 1, exact near 0.")
-log = elementwise("log", "The natural logarithm.")
-log1p = elementwise("log1p", "log(1 + x), exact near 0.")
-sqrt = elementwise("sqrt", "The square root; NaN below 0.")
-rsqrt = elementwise("rsqrt", "1 / sqrt(x).")
-tanh = elementwise("tanh", "The hyperbolic tangent.")
-sin = elementwise("sin", "The sine of x in radians.")
-cos = elementwise("cos", "The cosine of x in radians.")
-bitwise_and = elementwise("and", "The bits that x and y both have; of bools, and.")
-bitwise_or = elementwise("or", "The bits that x or y has; of bools, or.")
-bitwise_xor = elementwise("xor", "The bits that x and y do not share; of bools, either but not both.")
-bitwise_not = elementwise("not", "All bits turned over; of bools, not.")
-left_shift = elementwise("shift_left", "x * 2**y, without the bits that leave; 0 for y of the width or more.")
-right_shift = elementwise("shift_right", "x // 2**y; unsigned integers get zeros, others their sign.")
-equal = compare("eq", "Whether x == y; NaN equals nothing.")
-not_equal = compare("ne", "Whether x != y.")
-less = compare("lt", "Whether x < y.")
-less_equal = compare("le", "Whether x <= y.")
-greater = compare("gt", "Whether x > y.")
-greater_equal = compare("ge", "Whether x >= y.")
+add: Function = elementwise("add", "x + y.")
+subtract: Function = elementwise("subtract", "x - y.")
+multiply: Function = elementwise("multiply", "x * y.")
+divide: Function = elementwise("divide", "x / y, in floats.", F32)
+fmod: Function = elementwise("remainder", "What division towards zero leaves; it has the sign of x.")
+maximum: Function = elementwise("maximum", "The larger of x and y; NaN if either is.")
+minimum: Function = elementwise("minimum", "The smaller of x and y; NaN if either is.")
+negative: Function = elementwise("negate", "-x.")
+absolute: Function = elementwise("abs", "x without its sign.")
+sign: Function = elementwise("sign", "-1, 0 or 1; NaN of NaN.")
+exp: Function = elementwise("exp", "e to the power x.")
+expm1: Function = elementwise("expm1", "exp(x) - 1, exact near 0.")
+log: Function = elementwise("log", "The natural logarithm.")
+log1p: Function = elementwise("log1p", "log(1 + x), exact near 0.")
+sqrt: Function = elementwise("sqrt", "The square root; NaN below 0.")
+rsqrt: Function = elementwise("rsqrt", "1 / sqrt(x).")
+tanh: Function = elementwise("tanh", "The hyperbolic tangent.")
+sin: Function = elementwise("sin", "The sine of x in radians.")
+cos: Function = elementwise("cos", "The cosine of x in radians.")
+bitwise_and: Function = elementwise("and", "The bits that x and y both have; of bools, and.")
+bitwise_or: Function = elementwise("or", "The bits that x or y has; of bools, or.")
+bitwise_xor: Function = elementwise("xor", "The bits that x and y do not share; of bools, either but not both.")
+bitwise_not: Function = elementwise("not", "All bits turned over; of bools, not.")
+left_shift: Function = elementwise("shift_left", "x * 2**y, without the bits that leave; 0 for y of the width or more.")
+right_shift: Function = elementwise("shift_right", "x // 2**y; unsigned integers get zeros, others their sign.")
+equal: Function = compare("eq", "Whether x == y; NaN equals nothing.")
+not_equal: Function = compare("ne", "Whether x != y.")
+less: Function = compare("lt", "Whether x < y.")
+less_equal: Function = compare("le", "Whether x <= y.")
+greater: Function = compare("gt", "Whether x > y.")
+greater_equal: Function = compare("ge", "Whether x >= y.")
 
 
 def _rounding(op: str, summary: str) -> Callable[..., Tensor]:
@@ -120,9 +122,9 @@ def _rounding(op: str, summary: str) -> Callable[..., Tensor]:
     return rounded
 
 
-floor = _rounding("floor", "The next integer below, as a float.")
-ceil = _rounding("ceil", "The next integer above, as a float.")
-rint = _rounding("round", "The nearest integer, as a float; a half goes to the even one.")
+floor: Function = _rounding("floor", "The next integer below, as a float.")
+ceil: Function = _rounding("ceil", "The next integer above, as a float.")
+rint: Function = _rounding("round", "The nearest integer, as a float; a half goes to the even one.")
 
 
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
@@ -224,10 +226,10 @@ def reduction(kind: str, summary: str) -> Callable[..., Tensor]:
     return torch_names(reduce)
 
 
-sum = reduction("sum", "The sum (of bools and small integers in i32)")
-prod = reduction("prod", "The product (of bools and small integers in i32)")
-max = reduction("max", "The largest element, NaN if there is one,")
-min = reduction("min", "The smallest element, NaN if there is one,")
+sum: Function = reduction("sum", "The sum (of bools and small integers in i32)")
+prod: Function = reduction("prod", "The product (of bools and small integers in i32)")
+max: Function = reduction("max", "The largest element, NaN if there is one,")
+min: Function = reduction("min", "The smallest element, NaN if there is one,")
 
 
 def dot_operands(x: TensorLike, y: TensorLike) -> tuple[Tensor, Tensor]:

@@ -69,17 +69,24 @@ def as_float(x: TensorLike) -> Tensor:
     return as_tensors((x,), F32)[0]
 
 
-def in_f32(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def in_f32(function: Callable[..., Tensor], operands: int | None = None) -> Callable[..., Tensor]:
     """The function of float tensors, computed in f32 and rounded once to the dtype that holds its operands.
 
-    Operands are what is given by position. So a composition in bf16 loses no more than an op of the graph.
+    So a composition in bf16 loses no more than an op of the graph. operands: how many of the arguments by
+    position are tensors; all of them, if None.
     """
     @wraps(function)
-    def widened(*operands: TensorLike, **named: Any) -> Tensor:
-        given = as_tensors(operands, F32)
-        result = function(*[as_tensor(x, F32) for x in given], **named)
-        return as_tensor(result, given[0].dtype)
+    def widened(*args: Any, **named: Any) -> Tensor:
+        given = as_tensors(args[:operands], F32)
+        rest = () if operands is None else args[operands:]
+        result = function(*[as_tensor(x, F32) for x in given], *rest, **named)
+        return as_tensor(result, given[0].dtype) if given else result
     return widened
+
+
+def first_in_f32(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """in_f32 for a function of one tensor and settings."""
+    return in_f32(function, 1)
 
 
 def as_argument(stage: str, path: str, leaf: Any, hint: str) -> Tensor:

@@ -11,21 +11,21 @@ In: numbers, nested lists, arrays. Out: arrays, when asked for. Invariants:
 - numpy spelling (axis, keepdims), with torch's dim and keepdim accepted.
 
 PyTorch runs at once and records for the gradient; JAX runs at once outside jit; tinygrad is lazy like this.
-The methods are functions of the files named below, so that x.exp() and exp(x) are one thing. Read next:
-ops.py.
+The methods are functions of other files, so that x.exp() and exp(x) are one thing: methods.py, which lists
+them, adds them to the class. Read next: ops.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from minicc.compiler import compile_graph
 from minicc.devices import find
 from minicc.errors import CompileError, DtypeError
-from minicc.frontend import indexing, methods, ops, shapes
+from minicc.frontend import indexing, ops, shapes, updates
 from minicc.frontend.arrays import as_array
 from minicc.frontend.primitives import is_number
 from minicc.frontend.pytree import flatten
@@ -36,7 +36,7 @@ from minicc.graph.ir import DType, Type, Value
 SHOWN_ELEMENTS = 20  # a repr shows the data of tensors up to this size
 
 
-def _either_side(function: Callable[[Any, Any], Tensor]) -> tuple[Callable, Callable]:
+def _either_side(function: Callable[[Any, Any], Any]) -> tuple[Callable, Callable]:
     """The methods for x + y and, where x is no tensor, for y's part in it."""
     return function, lambda self, other: function(other, self)
 
@@ -60,6 +60,7 @@ class Tensor:
     """
 
     __slots__ = ("type", "_array", "_value", "_scope", "__weakref__")
+    _numpy: ClassVar[dict[Any, Callable[..., Any]]] = {}  # numpy's functions, and ours of these names
 
     def __init__(self, data: Any, dtype: Any = None) -> None:
         if isinstance(data, Tensor):
@@ -119,6 +120,16 @@ class Tensor:
     def T(self) -> Tensor:
         """All axes reversed."""
         return shapes.transpose(self)
+
+    @property
+    def mT(self) -> Tensor:
+        """The last two axes exchanged."""
+        return shapes.matrix_transpose(self)
+
+    @property
+    def at(self) -> updates.At:
+        """x.at[key].set(v), .add(v), ...: a new tensor with other elements there."""
+        return updates.At(self)
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -206,12 +217,12 @@ class Tensor:
 
     def __array_function__(self, function: Any, types: Any, inputs: tuple, options: dict[str, Any]) -> Any:
         """The lazy operation that has the name of a numpy function."""
-        if function not in methods.NUMPY:
+        if function not in self._numpy:
             fail("numpy", "this numpy function does not take a Tensor", f"np.{function.__name__}",
                  hint="x.numpy() for an array, or the Tensor's own method", kind=DtypeError)
-        return methods.NUMPY[function](*inputs, **options)
+        return self._numpy[function](*inputs, **options)
 
-    # -- operators: each is the function of that name; methods come below the class --------------------------
+    # -- operators: each is the function of that name; methods.py adds the methods ---------------------------
 
     __hash__ = object.__hash__  # by identity, since == gives a Tensor
     __eq__, __ne__ = _equality(ops.equal), _equality(ops.not_equal)  # type: ignore[assignment]
@@ -243,10 +254,6 @@ class Tensor:
     def int(self) -> Tensor:
         """As i32, without the fraction."""
         return self.astype("i32")
-
-
-for _name, _function in methods.METHODS.items():
-    setattr(Tensor, _name, _function)
 
 
 def realise(tree: Any) -> None:
