@@ -135,9 +135,16 @@ def _tiled_axes(kernel: Kernel, target: Target) -> set[str]:
         wishes += [axis.name for axis in reversed(kernel.axes) if axis.name in (lhs | rhs) - shared]
     wishes += [operand.axes[-1] for operand in (*kernel.outputs, *kernel.inputs) if operand.axes]
     wishes += [axis.name for axis in sorted(kernel.axes, key=lambda axis: -axis.size)]
+    single = {*kernel.walked, *_taps(kernel)}
     tiled: set[str] = set()
-    for name in dict.fromkeys(name for name in wishes if name not in kernel.walked):
+    for name in dict.fromkeys(name for name in wishes if name not in single):
         room = all(name not in value or len(value & tiled) < target.max_block_axes for value in values)
         if room or kernel.axis(name).kind is AxisKind.WHOLE:
             tiled.add(name)
     return tiled
+
+
+def _taps(kernel: Kernel) -> set[str]:
+    """The axes of a convolution's window: step by step, so that each step is a product of matrices."""
+    sums = [index.terms for operand in kernel.inputs for index in operand.index if len(index.terms) > 1]
+    return {name for terms in sums for name, _ in terms if kernel.axis(name).kind is AxisKind.SEQUENTIAL}
