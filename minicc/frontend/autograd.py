@@ -66,10 +66,11 @@ def _passes_on(each: Node) -> bool:
 
 def _pass_on(result: Value, active: set[Node], gradients: dict[Value, Tensor], again: Recomputed) -> None:
     """Add what a node passes of its result's gradient to the gradients of its active operands."""
-    each, g = result.node, gradients[result]
+    each = result.node
     if each.op not in VJP:
         fail("grad", "this op has no gradient", each.op, ", ".join(VJP), kind=CompileError)
-    out, *operands = again.tensors((result, *each.operands), each, g)
+    out, *operands = again.tensors(result, gradients)
+    g = gradients.pop(result)
     for side, value in enumerate(each.operands):
         rule = VJP[each.op][min(side, len(VJP[each.op]) - 1)]
         if rule is not None and value.node in active and value.type.elements:

@@ -1,17 +1,19 @@
 """Rematerialisation: compute again in the backward pass what would otherwise be kept for it.
 
     y = checkpoint(block)(x, w)      %0 = dot_general(x, w); %1 = tanh(%0)           forward: %1 is let go
-    d loss / d x, given g            %5 = optimization_barrier(x, %g)                 x, once %g is known
-                                     %6 = optimization_barrier(w, %g)
-                                     %7 = dot_general(%5, %6); %8 = tanh(%7)          %1 again, as %8
-                                     %9 = multiply(%8, %8); ...                       the rules as ever, on %8
+    d loss / d x, given g            %5 = optimization_barrier(g)                     g, and what else is known
+                                     %6 = optimization_barrier(x, %5)                 x, but after %5
+                                     %7 = optimization_barrier(w, %5)
+                                     %8 = dot_general(%6, %7); %9 = tanh(%8)          %1 again, as %9
+                                     multiply(%9, %9); ...                            the rules as ever, on %9
 
 A deep network keeps every layer's insides until the backward pass comes back to them; memory then grows with
 the depth. Of a checkpointed function only the inputs are kept, for the price of one more forward pass. In: a
 function. Out: one that gives the same values and the same gradients. Invariants:
 - The barrier is a node that no rule removes. Without it the second computation would be the first one:
   hash-consing finds them equal.
-- Its further operands say after what it comes, so that nothing is computed again before the gradient arrives.
+- Its further operands say after what it comes: nothing is computed again before the gradient arrives, and
+  before the layers behind are done, with their parameters' gradients too.
 - A checkpoint inside a checkpoint changes nothing; what depends on no input (a mask, say) is made once.
 
 JAX calls it jax.checkpoint, or remat, and uses the same barrier; torch.utils.checkpoint runs the function
@@ -82,22 +84,36 @@ def move_out(tree: Any, trace: Trace, known: dict[Node, Value]) -> Any:
 
 
 class Recomputed:
-    """What the backward pass over one trace has computed again. known: region -> node -> its second value."""
+    """What the backward pass over one trace has computed again.
+
+    known: region -> node -> its second value. done: the gradients that some region has waited for.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.known: dict[frozenset[Node], dict[Node, Value]] = {}
+        self.done: set[Value] = set()
 
-    def tensors(self, values: Sequence[Value], at: Node, gradient: Tensor) -> list[Tensor]:
-        """The values as the rule of the node `at` may read them, now that the node's gradient is there."""
-        region = self.trace.regions.get(at, frozenset[Node]())
-        if region and region not in self.known:
-            border = dict.fromkeys(v for inside in region for v in inside.operands if v.node not in region)
-            self.known[region] = {value.node: self._after(value, gradient) for value in border}
+    def tensors(self, result: Value, gradients: dict[Value, Tensor]) -> list[Tensor]:
+        """The result and the operands of a node as its rule may read them, now that its gradient is there.
+
+        gradients: of what the backward pass has yet to come to; that of the result may get a barrier.
+        """
+        values, region = [result, *result.node.operands], self.trace.regions.get(result.node)
         if region:
+            if region not in self.known:
+                gradients[result] = self._begin(region, result, gradients)
             copies = self.trace.copy(values, self.known[region], self.trace.builder)
             values = [new if old.node in region else old for old, new in zip(values, copies, strict=True)]
         return [Tensor._made(value, self.trace) for value in values]
 
-    def _after(self, value: Value, gradient: Tensor) -> Value:
-        return self.trace.lift(node("optimization_barrier", Tensor._made(value, self.trace), gradient))
+    def _begin(self, region: frozenset[Node], result: Value, gradients: dict[Value, Tensor]) -> Tensor:
+        """Have the inputs of a region wait for all gradients so far: those of the layers behind are final."""
+        found = dict.fromkeys(map(self.trace.lift, gradients.values()))
+        waited = [Tensor._made(value, self.trace) for value in found if value not in self.done]
+        self.done.update(found)
+        now = node("optimization_barrier", gradients[result], *waited)
+        border = dict.fromkeys(v for inside in region for v in inside.operands if v.node not in region)
+        inputs = [node("optimization_barrier", Tensor._made(value, self.trace), now) for value in border]
+        self.known[region] = {v.node: self.trace.lift(x) for v, x in zip(border, inputs, strict=True)}
+        return now
