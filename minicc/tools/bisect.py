@@ -29,7 +29,7 @@ import numpy as np
 from minicc.compiler import PASSES, Levels, Pass
 from minicc.devices import find
 from minicc.errors import CompileError, Loc
-from minicc.graph.dtypes import BF16, F16, F32, STORED, decode, encode
+from minicc.graph.dtypes import BF16, F16, F32, STORED, decode, encode, widen
 from minicc.graph.evaluate import check_inputs, evaluate, evaluate_node
 from minicc.graph.ir import Graph, Value, topological
 from minicc.graph.printing import describe, print_node, value_names
@@ -115,7 +115,7 @@ def _judge(graph: Graph, want: Arrays, clean: Finding, compute: Callable[[], Any
         return replace(clean, did="changed the types", detail=f"of the outputs, to {types}")
     for number, (value, ours, theirs) in enumerate(zip(graph.outputs, got, want, strict=True)):
         if (index := first_difference(ours, theirs)) is not None:
-            one, other = ours[index].item(), theirs[index].item()
+            one, other = (array[index].item() for array in (decode(ours, value.dtype), theirs))
             detail = f"output {number} at {list(index)}: got {one}, expected {other}"
             return replace(clean, did="changed the answer", detail=detail, index=index, got=one,
                            expected=other, at=graph.lines(value.node))
@@ -178,14 +178,15 @@ def first_nan(graph: Graph, inputs: Arrays) -> Finding | None:
         if len(made) and node.op != "constant":
             index = tuple(map(int, made[0]))
             op = f"input {names[node]}" if node.op == "parameter" else print_node(node, names)
-            value = arrays[node][index].item()
+            value = widen(arrays[node])[index].item()
             return Finding("float32", op, f"is the first to make {value}", "", f"at {list(index)}", index,
                            value, at=graph.lines(node))
     return None
 
 
 def _badness(array: np.ndarray) -> np.ndarray:
-    """For each element, 0 if it is finite, 1 if infinite, 2 if not a number."""
+    """For each element of a stored array, 0 if it is finite, 1 if infinite, 2 if not a number."""
+    array = widen(array)
     return np.isinf(array) + 2 * np.isnan(array)
 
 

@@ -29,7 +29,8 @@ from minicc import compiler
 from minicc.compiler import Compiled
 from minicc.errors import CompileError, Loc, MiniccError
 from minicc.frontend.scope import EAGER
-from minicc.graph.ir import BOOL, I32, Graph, Type
+from minicc.graph.dtypes import BOOL, encode
+from minicc.graph.ir import Graph, Type
 from minicc.graph.text import parse_graph
 from minicc.tools.expression import evaluate
 
@@ -87,9 +88,9 @@ def random_array(type: Type, generator: np.random.Generator) -> np.ndarray:
     """An array of this type: floats of a normal distribution, integers 0 to 9, bools of a coin."""
     if type.dtype is BOOL:
         return generator.random(type.shape) < 0.5
-    if type.dtype is I32:
-        return generator.integers(0, 10, type.shape).astype(np.int32)
-    return generator.standard_normal(type.shape).astype(np.float32)
+    if type.dtype.kind == "i":
+        return generator.integers(0, 10, type.shape).astype(type.dtype.numpy)
+    return encode(generator.standard_normal(type.shape), type.dtype)
 
 
 def read_text(path: Path) -> str:

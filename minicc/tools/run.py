@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from minicc.graph.dtypes import widen
 from minicc.tools import programs
 from minicc.tools.output import emit
 
@@ -31,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
     loaded, = programs.load(options)
     rows = []
     for value, array in zip(loaded.compiled.graph.outputs, loaded.run(), strict=True):
+        array = widen(array)
         least, mean, most = (float(f(array)) if array.size else None for f in (np.min, np.mean, np.max))
         rows.append({"type": str(value.type), "least": least, "mean": mean, "most": most})
     lines = [f"{row['type']}  least {row['least']}  mean {row['mean']}  most {row['most']}" for row in rows]
