@@ -5,8 +5,8 @@
     # CHECK-NEXT: }                           the line right after the last one found
     # CHECK-NOT: multiply                     on no line up to the next one that is found, or the end
 
-Runs of blanks count as one; {{...}} is a regular expression. The files are to be read: what a rule is for, what
-goes in, what comes out.
+Runs of blanks count as one; {{...}} is a regular expression. The files are to be read: what a rule is for,
+what goes in, what comes out.
 """
 
 from __future__ import annotations

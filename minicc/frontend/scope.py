@@ -92,6 +92,8 @@ def fail(stage: str, what: str, got: object = "", need: object = "", hint: str =
 class Scope:
     """A builder, and what tensors from elsewhere are in it."""
 
+    regions: dict[Node, frozenset[Node]] = {}  # only a Trace has some
+
     def __init__(self) -> None:
         self.builder = Builder()
 
