@@ -16,7 +16,6 @@ import math
 
 from minicc.frontend import ops
 from minicc.frontend.creation import arange, zeros
-from minicc.frontend.functional import softmax
 from minicc.frontend.joining import concatenate
 from minicc.frontend.primitives import TensorLike, as_tensor
 from minicc.frontend.scope import fail
@@ -67,7 +66,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causa
         scores = ops.where(causal_mask(time, length), scores, MASKED)
     if mask is not None:
         scores = ops.where(mask, scores, MASKED)
-    return softmax(scores, -1) @ v
+    return scores.softmax(-1) @ v
 
 
 def repeat_heads(x: Tensor, times: int) -> Tensor:

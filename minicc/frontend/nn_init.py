@@ -14,18 +14,21 @@ nn.py.
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minicc.errors import CompileError
+from minicc.errors import CompileError, Loc
 from minicc.frontend.creation import zeros
 from minicc.frontend.primitives import as_integers
 from minicc.frontend.pytree import flatten
-from minicc.frontend.scope import EAGER, current, fail
+from minicc.frontend.scope import EAGER, current, fail, located
 from minicc.frontend.tensor import Tensor
 
 Shape = tuple[int, ...]
+_HERE = str(Path(__file__).parent)  # the models too: it is their users who choose a configuration
 
 
 class Draw:
@@ -97,6 +100,18 @@ def fans(shape: Shape) -> tuple[int, int]:
         return shape[0], shape[1]
     window = math.prod(shape[2:])
     return shape[1] * window, shape[0] * window
+
+
+def require_divides(parts: str, part: int, wholes: str, whole: int) -> None:
+    """Complain, at the line that made a model's configuration, unless a whole is a multiple of a part."""
+    if part > 0 and whole > 0 and whole % part == 0:
+        return
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith((_HERE, "<string>")):
+        frame = frame.f_back
+    with located((Loc(frame.f_code.co_filename, frame.f_lineno),)):
+        fail("config", f"the {parts} do not divide the {wholes}", f"{part} and {whole}",
+             f"{wholes} that are a multiple of the {parts}")
 
 
 def parameter_count(params: Any) -> int:

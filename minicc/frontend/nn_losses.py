@@ -11,7 +11,7 @@ as a word. Read next: optim.py.
 from __future__ import annotations
 
 from minicc.frontend import ops
-from minicc.frontend.functional import log_softmax, mean
+from minicc.frontend.functional import log_softmax
 from minicc.frontend.primitives import TensorLike, as_float
 from minicc.frontend.scope import fail
 from minicc.frontend.tensor import Tensor
@@ -27,7 +27,7 @@ def _pair(name: str, x: TensorLike, target: TensorLike) -> tuple[Tensor, Tensor]
 
 
 def _reduced(losses: Tensor, reduce: bool) -> Tensor:
-    return mean(losses) if reduce else losses
+    return losses.mean() if reduce else losses
 
 
 def mse(x: TensorLike, target: TensorLike, reduce: bool = True) -> Tensor:
@@ -60,7 +60,7 @@ def bce_with_logits(x: TensorLike, target: TensorLike, reduce: bool = True) -> T
 
 
 def kl(logits: TensorLike, target_logits: TensorLike, axis: int = -1) -> Tensor:
-    """KL(target || prediction): how far softmax(logits) is from softmax(target_logits), the mean over rows."""
+    """KL(target || prediction): the distance of softmax(logits), the mean over rows."""
     x, target = _pair("kl", logits, target_logits)
     log_p, log_q = log_softmax(target, axis), log_softmax(x, axis)
-    return mean(ops.sum(ops.exp(log_p) * (log_p - log_q), axis))
+    return (ops.exp(log_p) * (log_p - log_q)).sum(axis).mean()
