@@ -95,7 +95,7 @@ def forward(params: Any, config: Config, ids: Tensor) -> tuple[Tensor, Tensor]:
 
     Shapes: ids[B, T] -> [B, T, vocabulary], [].
     """
-    time, balance = ids.shape[1], []
+    time, balance = ids.shape[1], list[Tensor]()
     places = llama.Places.of(config, time, time, 0)
     x = embedding(params["tokens"], ids)                                                    # (B, T, C)
     for block in params["blocks"]:
