@@ -242,31 +242,28 @@ def embedding(table: TensorLike, ids: TensorLike) -> Tensor:
     return take(table, ids, 0)
 
 
-def along(op: str, x: Tensor, indices: TensorLike, axis: int) -> Plan:
-    """The plan that looks up along one axis, at every place of the others."""
-    at, found = one_axis(op, x, axis), as_tensor(indices)
+def along(op: str, x: Tensor, indices: TensorLike, axis: int, whole: bool = False) -> Plan:
+    """The plan that looks up along one axis, at every place of the others that the indices have.
+
+    whole: at every place that x has, as numpy does, where one index may serve for all; torch does not.
+    """
+    at = one_axis(op, x, axis)
+    found = as_indices(op, x, at, indices)
     if found.ndim != x.ndim:
         fail(op, "the indices have another rank", f"{found.type} for {x.type}", f"rank {x.ndim}")
-    arrays = {}
-    for one, size in enumerate(found.shape):
-        if one == at:
-            arrays[one] = as_indices(op, x, at, indices)
-        elif size > x.shape[one]:
+    arrays = {at: found}
+    for one in (axis for axis in range(x.ndim) if axis != at):
+        size = x.shape[one] if whole else found.shape[one]
+        if size > x.shape[one]:
             fail(op, f"axis {one} of the indices is too long", f"{found.type} for {x.type}", x.shape[one])
-        else:
-            arrays[one] = reshape(ops.iota(size), [size if i == one else 1 for i in range(x.ndim)])
-    return Plan(tuple(map(range, x.shape)), x.shape, arrays, 0)
+        arrays[one] = reshape(ops.iota(size), [size if i == one else 1 for i in range(x.ndim)])
+    return Plan(tuple(map(range, x.shape)), x.shape, dict(sorted(arrays.items())), 0)
 
 
 def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tensor:
     """At every place of the other axes, the elements with these indices along one; the others broadcast."""
-    x, found = as_tensor(x), as_tensor(indices)
-    at = one_axis("take_along_axis", x, axis)
-    if found.ndim == x.ndim:
-        lead = [tuple(1 if i == at else size for i, size in enumerate(y.shape)) for y in (x, found)]
-        shape = broadcast_shapes("take_along_axis", (x, found), *lead)
-        x, found = (broadcast(y, shape[:at] + y.shape[at:at + 1] + shape[at + 1:]) for y in (x, found))
-    return pick(x, along("take_along_axis", x, found, at))
+    x = as_tensor(x)
+    return pick(x, along("take_along_axis", x, indices, axis, whole=True))
 
 
 def gather(x: TensorLike, dim: int, index: TensorLike) -> Tensor:

@@ -144,8 +144,8 @@ def scatter(x: TensorLike, dim: int, index: TensorLike, src: TensorLike, reduce:
         need = "None, add, multiply, amax, amin"
         fail("scatter", "there is no such reduction", reduce, need, kind=CompileError)
     planned, values = along("scatter", x, index, dim), as_values("scatter", x, src)
-    shape = as_tensor(index).shape
     if values.ndim == x.ndim:  # torch's rule: what the index does not reach of src is left out
+        shape = planned.arrays[one_axis("scatter", x, dim)].shape
         values = values[tuple(slice(size) for size in shape)]
     return put(x, planned, values, _REDUCTIONS[reduce])
 
@@ -158,14 +158,14 @@ def scatter_add(x: TensorLike, dim: int, index: TensorLike, src: TensorLike) -> 
 def put_along_axis(x: TensorLike, indices: TensorLike, values: TensorLike, axis: int) -> Tensor:
     """x with the elements that take_along_axis reads replaced by values."""
     x = as_tensor(x)
-    return put(x, along("put_along_axis", x, indices, axis), values, "set")
+    return put(x, along("put_along_axis", x, indices, axis, whole=True), values, "set")
 
 
 def index_add(x: TensorLike, dim: int, index: TensorLike, source: TensorLike) -> Tensor:
     """x with slices of source added to those slices of x that the index names."""
     x = as_tensor(x)
     at = one_axis("index_add", x, dim)
-    return put(x, plan(x, (*[slice(None)] * at, as_tensor(index))), source, "sum")
+    return put(x, plan(x, (*[slice(None)] * at, index)), source, "sum")
 
 
 def masked_fill(x: TensorLike, mask: TensorLike, value: TensorLike) -> Tensor:
