@@ -14,6 +14,7 @@ from minicc.graph.ir import BOOL, F32, I32, Builder, DType, Graph, Type, Value
 from minicc.kernel.evaluate import allocate
 from minicc.kernel.fuse import fuse
 from minicc.kernel.ir import Module
+from minicc.kernel.legalize import legalize
 from minicc.kernel.tile import tile
 
 TARGET = find("gpu:a100").target
@@ -204,7 +205,7 @@ PROGRAMS: dict[str, Callable[[int], Graph]] = {f.__name__: f for f in (
 
 def kernels_of(graph: Graph) -> Module:
     """The graph's tiled kernels."""
-    module = fuse(graph, TARGET)
+    module = fuse(legalize(graph), TARGET)
     return Module(module.name, tuple(tile(k, TARGET) for k in module.kernels), module.inputs, module.outputs,
                   module.constants)
 

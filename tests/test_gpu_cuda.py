@@ -7,12 +7,22 @@ import subprocess
 
 import pytest
 from gpu_programs import F32, PROGRAMS, kernels_of, layer
+from test_kernel_lookup import PROGRAMS as LOOKUPS
+from test_kernel_lookup import graph_of, shaped
 
 from minicc.errors import Loc
-from minicc.gpu.cuda import cuda_text, expression_text, literal_text
+from minicc.gpu.cuda import cuda_text, expression_text, literal_text, preamble
 from minicc.gpu.ir import Expr, const, reg
 from minicc.gpu.lower import lower
-from minicc.graph.ir import BOOL, I32
+from minicc.graph.dtypes import BF16, BOOL, DTYPES, F16, I32, U32
+from minicc.graph.elementwise import ELEMENTWISE
+
+# one graph for each op and dtype, and for each pair of dtypes
+EVERY_OP = [([shaped(9, dtype=dtype)] * row.arity, lambda op, *values, name=name: op(name, *values))
+            for name, row in ELEMENTWISE.items() for dtype in DTYPES.values()
+            if dtype.kind in row.operands.replace("n", "fi")]
+EVERY_CONVERT = [([shaped(9, dtype=source)], lambda op, x, target=target: op("convert", x, dtype=target))
+                 for source in DTYPES.values() for target in DTYPES.values() if source is not target]
 
 LAYER = """\
 // launch: 14 blocks of (16, 16) threads
@@ -53,12 +63,17 @@ SHIM = """
 #include <cmath>
 #include <climits>
 #define __global__
+#define __device__
 #define __shared__ static
 #define __restrict__
 using std::max; using std::min;
 struct Dim { int x, y, z; } blockIdx, threadIdx;
 void __syncthreads() {}
 float rsqrtf(float x) { return 1 / sqrtf(x); }
+struct __half {
+    float f; __half() {} explicit __half(float x) : f(x) {} operator float() const { return f; }
+};
+struct __nv_bfloat16 : __half { using __half::__half; };
 """
 
 
@@ -82,6 +97,8 @@ def test_constants_print_to_the_last_bit():
         "0.1f", "1.0f", "-0.0f", "1e-05f", "INFINITY"]
     assert [literal_text(v, I32) for v in (3, -(2**31))] == ["3", "INT_MIN"]
     assert literal_text(True, BOOL) == "true"
+    assert [literal_text(2**32 - 1, U32), literal_text(0x3FC0, BF16), literal_text(0.5, F16)] == [
+        "4294967295u", "__nv_bfloat16(1.5f)", "__half(0.5f)"]
 
 
 def test_indices_are_worked_out_as_far_as_they_are_known():
@@ -103,11 +120,12 @@ def test_each_line_names_the_users_line_it_comes_from():
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="no g++ on this machine")
 def test_a_compiler_accepts_every_program(tmp_path):
-    parts = [SHIM]
-    for name, program in PROGRAMS.items():
-        kernels = kernels_of(program(129)).kernels
-        parts += [f"namespace {name}_{number} {{\n{cuda_text(lower(kernel))}}}"
-                  for number, kernel in enumerate(kernels)]
+    graphs = [program(129) for program in PROGRAMS.values()]
+    graphs += [graph_of(*program) for program in (*LOOKUPS.values(), *EVERY_OP, *EVERY_CONVERT)]
+    kernels = [lower(kernel) for graph in graphs for kernel in kernels_of(graph).kernels]
+    texts = [f"namespace number_{number} {{\n{cuda_text(kernel)}}}" for number, kernel in enumerate(kernels)]
+    functions = [line for line in preamble("\n".join(texts)).splitlines() if not line.startswith("#include")]
+    parts = [SHIM, *functions, *texts]
     source = tmp_path / "kernels.cpp"
     source.write_text("\n".join(parts))
     done = subprocess.run(["g++", "-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", str(source)],

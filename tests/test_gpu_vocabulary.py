@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from gpu_programs import TARGET
 from test_kernel_lookup import PROGRAMS as LOOKUPS
 from test_kernel_lookup import graph_of, shaped
 
+from minicc.errors import MachineFault
 from minicc.gpu.lower import lower
 from minicc.gpu.machine import A100
 from minicc.gpu.simt import run_lane
@@ -20,7 +22,7 @@ from minicc.graph.evaluate import evaluate
 from minicc.graph.ir import BF16, BOOL, F16, F32, I8, I32, U8, U32, Graph
 from minicc.kernel.evaluate import allocate
 from minicc.kernel.fuse import fuse
-from minicc.kernel.ir import Kernel
+from minicc.kernel.ir import AxisKind, Kernel
 from minicc.kernel.legalize import legalize
 from minicc.kernel.tile import tile
 
@@ -145,3 +147,47 @@ def test_what_only_moves_keeps_its_bits(dtype, mode):
     left, right = (np.pad(decode(x, dtype).T, ((0, 0), pads), constant_values=one)
                    for pads in ((0, 2), (2, 0)))
     assert got.tobytes() == np.where(keep, left, right).tobytes()
+
+
+# -- what lane mode must catch and count ---------------------------------------------------------------------
+
+
+def scatter_kernel(kind: str = "sum") -> tuple[Kernel, dict]:
+    """Adds six updates to rows of a buffer that holds ones, two of them to row 2, and one outside."""
+    graph = graph_of([shaped(9, 40), IDS, shaped(6, 40)], lambda op, x, i, u: op(
+        "scatter", x, i, u, axis=0, kind=kind))
+    module = fuse(graph, TARGET)
+    ids = np.array([2, 0, 2, 9, 5, 8], np.int32)
+    inputs = np.ones((9, 40), np.float32), ids, np.full((6, 40), 0.5, np.float32)
+    buffers = allocate(module, {name: x for (name, _), x in zip(module.inputs, inputs, strict=True)})
+    buffers["out"][:] = 1.0
+    return module.kernels[-1], buffers
+
+
+def test_updates_of_one_place_by_two_threads_are_a_race():
+    kernel, buffers = scatter_kernel()
+    meeting = [replace(axis, kind=AxisKind.PARALLEL) for axis in kernel.axes]
+    with pytest.raises(MachineFault, match=r"a race on out\[80\]"):
+        run_lane(lower(replace(kernel, axes=tuple(meeting))), buffers, A100)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_updates_add_up_and_those_outside_are_dropped(mode):
+    kernel, buffers = scatter_kernel()
+    MODES[mode](tile(kernel, TARGET), buffers)
+    assert buffers["out"][:, 7].tolist() == [1.5, 1, 2, 1, 1, 1.5, 1, 1, 1.5]
+
+
+def test_a_lookup_is_loaded_once_for_all_threads_of_a_row():
+    kernel, buffers = scatter_kernel("set")
+    report = run_lane(lower(tile(kernel, TARGET)), buffers, A100)
+    assert report.loads["x1"].units == 6 * report.blocks * -(-report.threads // 32)
+
+
+@pytest.mark.parametrize("dtype, sectors", [(F32, 4), (BF16, 2), (U8, 1)])
+def test_narrow_numbers_move_fewer_bytes(dtype, sectors):
+    graph = graph_of([shaped(32, dtype=dtype)], lambda op, x: op("reverse", x, axes=[0]))
+    module = fuse(graph, TARGET)
+    buffers = allocate(module, {"x0": np.zeros(32, dtype.numpy)})
+    report = run_lane(lower(tile(module.kernels[0], TARGET)), buffers, A100)
+    assert report.loads["x0"].units == report.stores["out"].units == sectors

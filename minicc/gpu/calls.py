@@ -20,8 +20,6 @@ import numpy as np
 from minicc.graph.dtypes import BF16, DTYPES, DType, decode, encode
 from minicc.graph.elementwise import COMPARE, ELEMENTWISE, REDUCE
 
-CASTING = "unsafe"  # as C converts
-
 
 def strided(array: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """A view of a contiguous array at any offset and strides. Units: elements."""
@@ -39,7 +37,7 @@ def padded(array: np.ndarray, pads: tuple[tuple[int, int], ...], fill: float) ->
 
 def copy(value: Any, out: np.ndarray) -> None:
     """Copy a value into an array, broadcast and converted as C would."""
-    np.copyto(out, value, casting=CASTING)
+    np.copyto(out, value, casting="unsafe")
 
 
 def converted(source: DType, target: DType) -> Callable[..., None]:
@@ -76,7 +74,7 @@ def gather(array: np.ndarray, where: tuple[np.ndarray, ...], fill: Any, out: np.
     copy(np.where(inside, array.reshape(-1).take(places, mode="clip"), array.dtype.type(fill)), out)
 
 
-def update(function: Callable[..., Any] | None, array: np.ndarray, where: tuple[np.ndarray, ...],
+def update(function: np.ufunc | None, array: np.ndarray, where: tuple[np.ndarray, ...],
            value: Any) -> None:
     """Combine values with the elements at some indices, or put them there, in order; drop what is outside."""
     places, inside, values = np.broadcast_arrays(*flat_places(array.shape, where), value)

@@ -12,22 +12,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from minicc.errors import Loc
 from minicc.gpu.ir import Barrier, Expr, For, If, Let, Load, Set, SimtKernel, Statement, Store, const
-from minicc.graph.elementwise import COMPARE_C, ELEMENTWISE
-from minicc.graph.ir import DType
+from minicc.graph.dtypes import F32, U32, DType, decode
+from minicc.graph.elementwise import COMPARE_C, CUDA_FUNCTIONS, ELEMENTWISE
 
 INDENT = "    "
-C_TYPES = {"f32": "float", "i32": "int", "bool": "bool"}
+C_TYPES = {"f32": "float", "bf16": "__nv_bfloat16", "f16": "__half", "i8": "signed char", "i16": "short",
+           "i32": "int", "u8": "unsigned char", "u32": "unsigned int", "bool": "bool"}
+HEADERS = {"__nv_bfloat16": "cuda_bf16.h", "__half": "cuda_fp16.h"}  # where C++ finds a type
 C_WORDS = {"nan": "NAN", "inf": "INFINITY", "-inf": "-INFINITY", "True": "true", "False": "false",
            str(-(2**31)): "INT_MIN"}
-ATOM = 9
-# op -> C text and how tightly it binds; what is not here is a function call or an atom
-OPERATORS = {
-    "multiply": ("{0} * {1}", 5), "divide": ("{0} / {1}", 5), "floordiv": ("{0} / {1}", 5),
-    "mod": ("{0} % {1}", 5), "add": ("{0} + {1}", 4), "subtract": ("{0} - {1}", 4), "and": ("{0} && {1}", 2),
-    "or": ("{0} || {1}", 1), "negate": ("-{0}", 6), "not": ("!{0}", 6), "select": ("{0} ? {1} : {2}", 0),
+ATOM = 10
+# how tightly C text binds, more than what stands lower; what is not here is a function call or an atom
+BINDS = {
+    **dict.fromkeys(("-{0}", "!{0}", "~{0}"), 9), **dict.fromkeys(("{0} * {1}", "{0} / {1}", "{0} % {1}"), 8),
+    "{0} + {1}": 7, "{0} - {1}": 7, **{f"{{0}} {sign} {{1}}": 6 for sign in COMPARE_C.values()},
+    "{0} & {1}": 5, "{0} ^ {1}": 4, "{0} | {1}": 3, "{0} && {1}": 2, "{0} || {1}": 1, "{0} ? {1} : {2}": 0,
 }
+INDEX_OPS = {"floordiv": "{0} / {1}", "mod": "{0} % {1}", "select": "{0} ? {1} : {2}"}
 
 
 def expression_text(expr: Expr) -> str:
@@ -50,24 +55,37 @@ def _text(expr: Expr) -> tuple[str, int]:
             positive = const(-expr.args[1].value, expr.dtype)
             return _text(replace(expr, op="subtract", args=(expr.args[0], positive)))
         case "compare":
-            template, strength = f"{{0}} {COMPARE_C[expr.value]} {{1}}", 3
+            template = f"{{0}} {COMPARE_C[expr.value]} {{1}}"
         case "convert":
-            template, strength = f"({C_TYPES[expr.dtype.name]}){{0}}", 6
-        case op if op in OPERATORS:
-            template, strength = OPERATORS[op]
+            template = convert_text(expr.args[0].dtype, expr.dtype)
         case op if op in ELEMENTWISE:
-            template, strength = ELEMENTWISE[op].cuda, 3  # its operands may stand in a comparison
-        case place:
-            return place, ATOM
-    texts = [f"({text})" if binds <= strength - (number == 0) else text
+            template = ELEMENTWISE[op].text(expr.dtype.kind)
+        case op:
+            template = INDEX_OPS.get(op, op)
+    loosest = BINDS["-{0}"] if template.startswith("(") else BINDS.get(template, BINDS["{0} == {1}"])
+    texts = [f"({text})" if binds <= loosest - (number == 0) else text
              for number, (text, binds) in enumerate(map(_text, expr.args))]
-    return template.format(*texts), ATOM if expr.op in ELEMENTWISE and expr.op not in OPERATORS else strength
+    return template.format(*texts), BINDS.get(template, ATOM)
+
+
+def convert_text(source: DType, target: DType) -> str:
+    """A convert in C. From float to int, a GPU saturates and makes 0 of nan, as we do; C leaves it open."""
+    name = C_TYPES[target.name]
+    if source.narrow and source.kind == "f":
+        return convert_text(F32, target).replace("{0}", "(float){0}") if target is not F32 else "(float){0}"
+    if target.narrow and source.kind == "f" and target.kind == "i":
+        limits = np.iinfo(target.numpy)
+        return f"({name})min(max((int){{0}}, {limits.min}), {limits.max})"
+    return f"({name})(float){{0}}" if target.narrow and target.kind == "f" else f"({name}){{0}}"
 
 
 def literal_text(value: float, dtype: DType) -> str:
-    """A constant in C, to the last bit."""
+    """A constant, as it is stored, in C, to the last bit."""
+    if dtype.kind == "f" and dtype.narrow:
+        stored = np.asarray(value, dtype.numpy)
+        return f"{C_TYPES[dtype.name]}({literal_text(decode(stored, dtype).item(), F32)})"
     text = str(dtype.numpy.type(value))
-    return C_WORDS.get(text) or (f"{text}f" if dtype.kind == "f" else text)
+    return C_WORDS.get(text) or text + {"f": "f", "u": "u" if dtype is U32 else ""}.get(dtype.numpy.kind, "")
 
 
 def statement_text(statement: Statement) -> str:
@@ -106,6 +124,13 @@ def cuda_text(kernel: SimtKernel) -> str:
     lines += [f"{INDENT}__shared__ {C_TYPES[a.dtype.name]} {a.name}[{a.elements}];" for a in kernel.shared]
     lines += _lines(kernel.body, 1) + ["}"]
     return "\n".join(lines) + "\n"
+
+
+def preamble(text: str) -> str:
+    """What stands before the text of kernels: the headers and the functions that it needs."""
+    headers = [f"#include <{header}>" for name, header in HEADERS.items() if name in text]
+    functions = [function for name, function in CUDA_FUNCTIONS.items() if f"{name}(" in text]
+    return "".join(f"{line}\n" for line in headers + functions)
 
 
 def _lines(body: Sequence[Statement], depth: int) -> list[str]:

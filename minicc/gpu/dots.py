@@ -35,12 +35,12 @@ def dot_text(block: Block, left: Array, right: Array, out: Array, walk: Walk) ->
                      for array in (left, right))
     larger = max((left, right), key=lambda array: walk.elements(array.axes))
     contract = tuple(sorted(block.reduced, key=lambda axis: -larger.stride(axis)))
-    inner = [_joined_end(out, axes, walk) for axes in (rows, columns)]
+    inner = _joined_end(out, rows, walk), _joined_end(out, columns, walk)
     outer = tuple(axis for axis in block.axes if axis not in inner[0] + inner[1])
     small = outer != batch and min(map(walk.elements, inner)) < FAIR_SIDE
-    aside = small or left.dtype != out.dtype or not _dense(out, *inner, walk)
+    aside = small or left.dtype != out.dtype or not _dense(out, inner[0], inner[1], walk)
     if aside:
-        outer, inner = batch, [rows, columns]
+        outer, inner = batch, (rows, columns)
     groups = [(axis,) for axis in outer]
     first, last = ([axes] if axes or outer else [] for axes in inner)
     product = f"matmul({_matrix(left, outer, inner[0], contract, walk)}, " \

@@ -32,8 +32,8 @@ class Expr:
     """An expression over registers.
 
     op: "const", "reg", "blockIdx.x", "threadIdx.x", "threadIdx.y", an elementwise op of the graph's, compare,
-    select, convert, and for indices floordiv and mod. value: the constant, the register's name, or the
-    direction of a compare.
+    select, convert, and for indices floordiv and mod. value: the constant as it is stored, the register's
+    name, or the direction of a compare.
     """
 
     op: str
@@ -168,13 +168,17 @@ Statement = Let | Set | Load | Store | For | If | Barrier
 
 @dataclass(frozen=True)
 class Array:
-    """An array in memory: in global memory, if buffer names it in the module; else in shared memory."""
+    """An array in memory: in global memory, if buffer names it in the module; else in shared memory.
+
+    held: it is written, but holds something before the kernel starts.
+    """
 
     name: str
     dtype: DType
     elements: int
     buffer: str = ""
     written: bool = False
+    held: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,24 @@ same shared tile and add those. Read next: cuda.py to see the text, simt.py to r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 
 from minicc.errors import Loc
 from minicc.gpu import ir
+from minicc.gpu.arrays import contiguous_strides
 from minicc.gpu.calls import Names
 from minicc.gpu.ir import Expr, both, const, less, reg
+from minicc.gpu.lookups import axes_of
 from minicc.gpu.machine import MOST_THREADS_PER_BLOCK, WARP
 from minicc.gpu.views import flat_index, padding
 from minicc.gpu.whole import whole
-from minicc.graph.ir import BOOL
-from minicc.kernel.build import COMBINE, neutral_value
-from minicc.kernel.ir import Axis, AxisKind, Block, Index, Kernel, Statement, post_order
+from minicc.graph.dtypes import BOOL, I32, DType, encode
+from minicc.kernel.build import neutral_value
+from minicc.kernel.index import Axis, AxisKind, Index, Lookup
+from minicc.kernel.ir import COMBINE, Block, Kernel, Operand, Statement, post_order
 
 TILE = 16  # a dot's threads are TILE x TILE, and so are its tiles in shared memory
 ROW_THREADS = 256  # threads of a block along one axis
@@ -48,12 +51,12 @@ class _Scope:
     outer: _Scope | None = None
     moves: str = ""
     mask: Expr | None = None
-    values: dict[Block, Expr] = field(default_factory=dict)
+    values: dict[Block | Lookup, Expr] = field(default_factory=dict)
     statements: list[ir.Statement] = field(default_factory=list)
 
-    def of(self, block: Block) -> _Scope:
-        """The outermost scope in which a block's value is what it is here."""
-        return self.outer.of(block) if self.outer and self.moves not in block.axes else self
+    def of(self, axes: Collection[str]) -> _Scope:
+        """The outermost scope in which what varies over these axes is what it is here."""
+        return self.outer.of(axes) if self.outer and self.moves not in axes else self
 
 
 class _Lower:
@@ -65,7 +68,12 @@ class _Lower:
         self.sizes = {axis.name: axis.size for axis in kernel.axes}
         self.operands = {operand.name: operand for operand in kernel.operands}
         self.names = Names()
-        self.arrays = {name: self.names.fresh(name) for name in self.operands}
+        self.scalars = {one.name: one for one in kernel.scalars}
+        self.updated = {old.name: one.name for one in kernel.outputs for old in kernel.inputs
+                        if old.buffer == one.buffer}  # two names of one array
+        self.arrays = {name: self.names.fresh(name) for name in (*self.operands, *self.scalars)
+                       if name not in self.updated}
+        self.arrays |= {old: self.arrays[name] for old, name in self.updated.items()}
         self.places = {axis: self.names.fresh(axis) for axis in self.axes}
         self.shared: list[ir.Array] = []
 
@@ -79,7 +87,7 @@ class _Lower:
 
     def value(self, scope: _Scope, block: Block) -> Expr:
         """The expression that holds a block's value, computed by now."""
-        scope = scope.of(block)
+        scope = scope.of(block.axes)
         if block not in scope.values:
             scope.values[block] = self.compute(scope, block)
         return scope.values[block]
@@ -105,21 +113,44 @@ class _Lower:
         total = const(0)
         for name, stride in index.terms:
             total += scope.at[name] * stride
+        for lookup in index.lookups:
+            total += self.found(scope, lookup)
         return total + index.offset
+
+    def found(self, scope: _Scope, lookup: Lookup) -> Expr:
+        """The number that a lookup reads, loaded once for all that share it."""
+        scope = scope.of(axes_of(lookup))
+        if lookup not in scope.values:
+            shape, array = self.scalars[lookup.scalars].type.shape, self.arrays[lookup.scalars]
+            place = self.index(flat_index(lookup.index, shape), scope)
+            value = reg(self.names.fresh(array, 1))
+            scope.statements.append(ir.Load(value.value, array, place, I32, scope.mask))
+            if lookup.clamp is not None:
+                held = Expr("minimum", (Expr("maximum", (value, const(0))), const(lookup.clamp)))
+                value = self.let(scope, "at", held)
+            scope.values[lookup] = value
+        return scope.values[lookup]
+
+    def place(self, operand: Operand, scope: _Scope) -> tuple[Expr, Expr | None]:
+        """Where an operand stands in its flat array, and the condition for it to lie within it, if any."""
+        shape, mask = operand.type.shape, scope.mask
+        flat = self.index(flat_index(operand.index, shape), scope)
+        strides, pads = contiguous_strides(shape), padding(operand, self.sizes)
+        for index, size, stride, (before, behind) in zip(operand.index, shape, strides, pads, strict=True):
+            at, anywhere = self.index(index, scope), any(one.clamp is None for one in index.lookups)
+            mask = both(mask, Expr("compare", (at, const(0)), BOOL, "ge") if before or anywhere else None,
+                        less(at, size) if behind or anywhere else None)
+            for lookup in index.lookups:
+                flat += self.found(scope, lookup) * stride
+        return flat, mask
 
     def load(self, scope: _Scope, block: Block) -> Expr:
         """Read an operand's element; outside its array, the fill."""
         operand = self.operands[block.attrs["ref"]]
-        mask, shape = scope.mask, operand.type.shape
-        pads = padding(operand, self.sizes)
-        for index, size, (before, behind) in zip(operand.index, shape, pads, strict=True):
-            place = self.index(index, scope)
-            mask = both(mask, Expr("compare", (place, const(0)), BOOL, "ge") if before else None,
-                        less(place, size) if behind else None)
+        flat, mask = self.place(operand, scope)
         array = self.arrays[operand.name]
         name = self.names.fresh(array + "_" * array[-1].isdigit(), 1)
-        flat = self.index(flat_index(operand.index, shape), scope)
-        fill = operand.fill or 0.0
+        fill = encode(operand.fill or 0.0, block.dtype).item()
         scope.statements.append(ir.Load(name, array, flat, block.dtype, mask, fill, block.locs))
         return reg(name, block.dtype)
 
@@ -144,7 +175,7 @@ class _Lower:
         total = self.let(scope, "acc", const(neutral_value(kind, block.dtype), block.dtype), block.locs)
         with self.loops(scope, block.reduced) as inner:
             args = tuple(self.value(inner, arg) for arg in block.args)
-            term = args[0] if len(args) == 1 else Expr("multiply", args, block.dtype)
+            term = args[0] if len(args) == 1 else product(args[0], args[1], block.dtype)
             combined = Expr(COMBINE[kind], (total, term), block.dtype)
             inner.statements.append(ir.Set(total.value, combined, block.locs))
         return total
@@ -155,8 +186,8 @@ class _Lower:
         whole_axes = [name for name in self.axes if name in output.axes and name not in scope.at]
         with self.loops(scope, whole_axes) as inner:
             result = self.value(inner, value)
-            place = self.index(flat_index(output.index, output.type.shape), inner)
-            inner.statements.append(ir.Store(self.arrays[output.name], place, result, locs=value.locs))
+            place, mask = self.place(output, inner)
+            inner.statements.append(ir.Store(self.arrays[output.name], place, result, mask, value.locs))
 
     # -- dots in tiles ---------------------------------------------------------------------------------------
 
@@ -193,11 +224,11 @@ class _Lower:
         """The loop over a pair of tiles: total += left[y][i] * right[i][x]."""
         i, l, r = (self.names.fresh(wish) for wish in "ilr")
         row, column = ir.THREAD_Y * TILE + reg(i), reg(i) * TILE + ir.THREAD_X
-        product = Expr("multiply", (reg(l, left.dtype), reg(r, right.dtype)), block.dtype)
+        term = product(reg(l, left.dtype), reg(r, right.dtype), block.dtype)
         return ir.For(i, TILE, 1, (
             ir.Load(l, left.name, row, left.dtype, locs=block.locs),
             ir.Load(r, right.name, column, right.dtype, locs=block.locs),
-            ir.Set(total.value, Expr("add", (total, product), block.dtype), block.locs)))
+            ir.Set(total.value, Expr("add", (total, term), block.dtype), block.locs)))
 
     def within(self, axis: str, place: Expr, block: int = 0) -> Expr | None:
         """That a place on an axis lies within it; None where no block of it can leave the axis."""
@@ -224,8 +255,9 @@ class _Lower:
         inside = both(*(self.within(axis, top.at[axis]) for axis in self.threads if axis))
         guarded = [ir.If(inside, tuple(body.statements))] if inside else body.statements
         params = tuple(
-            ir.Array(self.arrays[op.name], op.type.dtype, op.type.elements, op.buffer, op in kernel.outputs)
-            for op in kernel.operands)
+            ir.Array(self.arrays[op.name], op.type.dtype, op.type.elements, op.buffer,
+                     op in kernel.outputs, op.in_place)
+            for op in (*kernel.reads, *kernel.outputs) if op.name not in self.updated)
         y, x = (self.axes[axis].block if axis else 1 for axis in self.threads)
         blocks = prod(axis.steps for axis in parallel)
         return ir.SimtKernel(Names().fresh(kernel.name), params, tuple(self.shared), blocks, (x, y),
@@ -248,6 +280,12 @@ def lower(kernel: Kernel) -> ir.SimtKernel:
     blocks = {axis.name: 1 for axis in parallel}
     blocks |= {name: block for name, block in zip(threads, own, strict=True) if name}
     return _Lower(kernel.tiled(blocks), threads).run(tiled)
+
+
+def product(left: Expr, right: Expr, dtype: DType) -> Expr:
+    """left * right, both in the dtype that they add up in."""
+    sides = (one if one.dtype is dtype else Expr("convert", (one,), dtype) for one in (left, right))
+    return Expr("multiply", tuple(sides), dtype)
 
 
 def thread_axes(parallel: Sequence[Axis]) -> tuple[str, str]:

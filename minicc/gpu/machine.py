@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 WARP = 32  # lanes per warp (V)
-BANKS = 32  # banks of shared memory, 4 bytes wide each (V)
+BANKS = 32  # banks of shared memory (V)
+BANK_BYTES = 4  # width of each (V)
 SECTOR_BYTES = 32  # what one access of DRAM or L2 moves at least (V)
 REGISTERS_PER_SM = 65536  # of 32 bits (V)
 REGISTER_QUARTERS = 4  # each of the four schedulers has a quarter of the register file (V)

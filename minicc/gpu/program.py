@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from minicc.gpu.cuda import cuda_text
+from minicc.gpu.cuda import cuda_text, preamble
 from minicc.gpu.ir import SimtKernel
 from minicc.gpu.lower import lower
 from minicc.gpu.machine import GPUSpec
@@ -66,7 +66,8 @@ class GPUProgram:
         return "\n\n".join(kernel.source for kernel in self.vector)
 
     def __str__(self) -> str:
-        return "\n".join(map(cuda_text, self.simt))
+        text = "\n".join(map(cuda_text, self.simt))
+        return preamble(text) + text
 
 
 def lower_gpu(module: Module, spec: GPUSpec, *, log: list[Step] | None = None) -> GPUProgram:

@@ -28,16 +28,16 @@ from minicc.errors import MachineFault
 from minicc.gpu import ir
 from minicc.gpu.cost import occupancy
 from minicc.gpu.cuda import statement_text
-from minicc.gpu.machine import WARP, GPUSpec
+from minicc.gpu.machine import BANK_BYTES, WARP, GPUSpec
 from minicc.gpu.traffic import LaneReport, by_warps, count_sectors, count_wavefronts
 from minicc.gpu.watch import MANY, Clash, Watch
+from minicc.graph.dtypes import decode, encode
 from minicc.graph.elementwise import COMPARE, ELEMENTWISE
 
 ASSUMED_REGISTERS = 32  # per thread; what a CUDA compiler gives kernels as plain as ours
 CHUNK_BYTES = 64 << 20  # registers and shared memory of the blocks that run together
-POISON = {"f": np.nan, "i": -(2**31), "b": True}
-NUMPY: dict[str, Any] = {name: row.numpy for name, row in ELEMENTWISE.items()}
-NUMPY |= {"floordiv": np.floor_divide, "mod": np.remainder, "select": np.where}
+POISON = {"f": np.nan, "i": -0x7F7F7F80, "b": True}  # 0x80 in each byte
+NUMPY: dict[str, Any] = {"floordiv": np.floor_divide, "mod": np.remainder, "select": np.where}
 Buffers = Mapping[str, np.ndarray]
 EVERYONE = np.ones((1, 1, 1), bool)
 
@@ -71,7 +71,7 @@ class _Chunk:
     def shared(self, array: ir.Array) -> _Memory:
         """The poisoned shared memory of the blocks."""
         blocks, size = len(self.blocks), array.elements
-        words = np.full(blocks * size, POISON[array.dtype.kind], array.dtype.numpy)
+        words = np.full(blocks * size, encode(POISON[array.dtype.kind], array.dtype))
         return _Memory(array, words, np.arange(blocks).reshape(-1, 1, 1) * size, Watch(size, blocks))
 
     # -- statements ------------------------------------------------------------------------------------------
@@ -107,8 +107,10 @@ class _Chunk:
             return self.registers[expr.value or expr.op]
         args = [self.value(arg) for arg in expr.args]
         if expr.op == "convert":
-            return args[0].astype(expr.dtype.numpy)
-        return (COMPARE[expr.value] if expr.op == "compare" else NUMPY[expr.op])(*args)
+            return encode(decode(args[0], expr.args[0].dtype), expr.dtype)
+        if expr.op in ELEMENTWISE:
+            return ELEMENTWISE[expr.op].function(expr.dtype.kind)(*args)
+        return np.asarray((COMPARE[expr.value] if expr.op == "compare" else NUMPY[expr.op])(*args))
 
     def branch(self, statement: ir.If) -> None:
         """Run the body under a narrower mask, and count the warps whose lanes part ways."""
@@ -191,7 +193,8 @@ class _Chunk:
             table = report.loads if isinstance(statement, ir.Load) else report.stores
             access, counts = table[array.name], count_sectors(warps, array.dtype.itemsize)
         else:
-            access, counts = report.shared, wavefronts(warps.tobytes())
+            words = warps * array.dtype.itemsize // BANK_BYTES  # which leaves idle lanes as they are
+            access, counts = report.shared, wavefronts(words.tobytes())
         access.add(*(count * times for count in counts))
 
     # -- lanes -----------------------------------------------------------------------------------------------
@@ -248,8 +251,10 @@ def run_lane(kernel: ir.SimtKernel, buffers: Buffers, spec: GPUSpec, seed: int =
     memory: Memories = {}
     for param in kernel.params:  # even masked lanes must read something, so an empty array is given one word
         words = buffers[param.buffer].reshape(-1) if param.elements else np.zeros(1, param.dtype.numpy)
-        memory[param.name] = _Memory(param, words, np.zeros((1, 1, 1), np.int64),
-                                     Watch(param.elements) if param.written else None)
+        watch = Watch(param.elements) if param.written else None
+        if watch and param.held:
+            watch.written[:] = True
+        memory[param.name] = _Memory(param, words, np.zeros((1, 1, 1), np.int64), watch)
     threads = prod(kernel.threads)
     resident = occupancy(spec, threads, ASSUMED_REGISTERS, kernel.shared_bytes)
     report = LaneReport(kernel.name, kernel.blocks, threads, resident)

@@ -120,8 +120,8 @@ CUDA_FUNCTIONS: dict[str, str] = {name: f"template <class T> __device__ T {name}
     "sign_int": "(T x) { return (x > 0) - (x < 0); }",
     "divide_int": "(T x, T y) { return y == 0 ? ~T(0) : T(-1) < 0 && y == T(-1) ? 0 - x : x / y; }",
     "remainder_int": "(T x, T y) { return y == 0 ? x : T(-1) < 0 && y == T(-1) ? 0 : x % y; }",
-    "shift_left": "(T x, T by) { return by < 0 || by >= 8 * sizeof(T) ? 0 : x << by; }",
-    "shift_right": "(T x, T by) { return by < 0 || by >= 8 * sizeof(T) ? (x < 0 ? ~T(0) : 0) : x >> by; }",
+    "shift_left": "(T x, T by) { return by < 0 || by >= T(8 * sizeof(T)) ? 0 : x << by; }",
+    "shift_right": "(T x, T by) { return by < 0 || by >= T(8 * sizeof(T)) ? (x < 0 ? ~T(0) : 0) : x >> by; }",
 }.items()}
 
 # compare is elementwise too, with its direction as an attribute and a bool result
