@@ -1,11 +1,11 @@
 """Rematerialisation: compute again in the backward pass what would otherwise be kept for it.
 
-    y = checkpoint(block)(x, w)      %0 = dot_general(x, w); %1 = tanh(%0)           forward: %1 is let go
-    d loss / d x, given g            %5 = optimization_barrier(g)                     g, and what else is known
-                                     %6 = optimization_barrier(x, %5)                 x, but after %5
-                                     %7 = optimization_barrier(w, %5)
-                                     %8 = dot_general(%6, %7); %9 = tanh(%8)          %1 again, as %9
-                                     multiply(%9, %9); ...                            the rules as ever, on %9
+    y = checkpoint(block)(x, w)     %0 = dot_general(x, w); %1 = tanh(%0)      forward: %1 is let go
+    d loss / d x, given g           %5 = optimization_barrier(g)               g, once all there is is known
+                                    %6 = optimization_barrier(x, %5)           x, but after %5
+                                    %7 = optimization_barrier(w, %5)
+                                    %8 = dot_general(%6, %7); %9 = tanh(%8)    %1 again, as %9
+                                    multiply(%9, %9); ...                      the rules as ever, on %9
 
 A deep network keeps every layer's insides until the backward pass comes back to them; memory then grows with
 the depth. Of a checkpointed function only the inputs are kept, for the price of one more forward pass. In: a
@@ -23,7 +23,7 @@ autograd.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from minicc.errors import CompileError
 from minicc.frontend.primitives import as_tensor, node
-from minicc.frontend.scope import fail
+from minicc.frontend.scope import current, fail
 from minicc.frontend.shapes import broadcast, reshape, transpose
 from minicc.frontend.tensor import Tensor
 from minicc.graph.ir import I32, DType
@@ -47,8 +47,10 @@ class Site:
 
 
 def total(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
-    """The sum over axes, or over all."""
-    axes = range(x.ndim) if axes is None else axes
+    """The sum over axes, or over all; that of negatives is the negative of a sum, which is smaller."""
+    axes, value = range(x.ndim) if axes is None else axes, current().lift(x)
+    if axes and value.op == "negate":
+        return -total(Tensor._made(value.node.operands[0], current()), axes)
     return node("reduce", x, kind="sum", axes=axes) if axes else x
 
 
@@ -334,7 +336,7 @@ VJP: dict[str, tuple[Rule | None, ...]] = {
     "add": (lambda s: s.g, lambda s: s.g),
     "subtract": (lambda s: s.g, lambda s: -s.g),
     "multiply": (lambda s: s.g * s.x[1], lambda s: s.g * s.x[0]),
-    "divide": (lambda s: s.g / s.x[1], lambda s: s.g / s.x[1] * -s.out),
+    "divide": (lambda s: s.g / s.x[1], lambda s: -(s.g / s.x[1] * s.out)),
     "remainder": (lambda s: s.g, lambda s: s.g * node("round", (s.out - s.x[0]) / s.x[1])),
     "power": (_unpower_base, _unpower_exponent),
     "maximum": (lambda s: _if(s.x[0] > s.x[1], s.g), lambda s: _unless(s.x[0] > s.x[1], s.g)),
