@@ -22,9 +22,10 @@ from typing import NoReturn
 import numpy as np
 
 from minicc.errors import MachineFault
-from minicc.graph.dtypes import encode, widen
+from minicc.graph.dtypes import DType, decode, encode, widen
 from minicc.graph.elementwise import REDUCE
 from minicc.graph.evaluate import elementwise_numpy, host_dtype
+from minicc.graph.ir import Type
 from minicc.kernel.index import Axis, Index, Lookup
 from minicc.kernel.ir import Block, Guard, Kernel, Module, Operand
 from minicc.kernel.pipeline import Command, PipelinedKernel, Verb, blocks_of
@@ -136,7 +137,7 @@ def _apply(place: _Place, block: Block, args: list[np.ndarray], state: Arrays) -
         case "load":
             return state[block.attrs["ref"]]
         case "constant":
-            return block.attrs["value"].reshape([1] * len(kernel.axes))
+            return _held(block.attrs["value"], block.dtype, place.float64).reshape([1] * len(kernel.axes))
         case "iota":
             return encode(place.index(block.attrs["index"]), block.dtype)
         case "reduce":
@@ -187,9 +188,9 @@ def allocate(
 ) -> dict[str, np.ndarray]:
     """Every buffer of a module: inputs and constants filled in, the others of NaN (or the largest
     integer)."""
-    buffers = dict(module.constants)
+    buffers = {name: _held(array, Type.of(array).dtype, float64) for name, array in module.constants.items()}
     for name, type in module.inputs:
-        buffers[name] = np.asarray(inputs[name], host_dtype(type.dtype, float64))
+        buffers[name] = _held(np.asarray(inputs[name]), type.dtype, float64)
     for kernel in module.kernels:
         for operand in kernel.outputs:
             dtype = host_dtype(operand.type.dtype, float64)
@@ -197,6 +198,11 @@ def allocate(
             held = poison if dtype.kind == "f" else encode(poison, operand.type.dtype)
             buffers[operand.buffer] = np.full(operand.type.shape, held, dtype)
     return buffers
+
+
+def _held(array: np.ndarray, dtype: DType, float64: bool) -> np.ndarray:
+    """A stored array, or what the oracle has in its place."""
+    return decode(array, dtype).astype(host_dtype(dtype, True), copy=False) if float64 else array
 
 
 def evaluate(module: Module, inputs: Mapping[str, np.ndarray], *, float64: bool = False) -> list[np.ndarray]:

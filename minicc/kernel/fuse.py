@@ -120,18 +120,17 @@ def _needed_in_memory(graph: Graph) -> dict[Node, str]:
     """The nodes whose result must be a buffer, whatever it costs, and why."""
     needed = {}
     for node in graph.nodes():
-        for value in node.operands[:len(node.operands) if has_position(node) else 1]:
-            if not has_position(node) or _reads_memory(node, value):
+        for number, value in enumerate(node.operands):
+            if not has_position(node) or _reads_memory(node, number):
                 needed[view_source(value).node] = f"a {node.op} reads it, and needs it in memory"
     return needed | {view_source(value).node: "it is an output" for value in graph.outputs}
 
 
-def _reads_memory(node: Node, value: Value) -> bool:
-    """Whether an operand is read at places that no block of a value has: outside of it, or looked up."""
+def _reads_memory(node: Node, number: int) -> bool:
+    """Whether an operand is read at places that no block of a value has: looked up, or by many taps."""
     if node.op in UPDATES:
-        return value is not node.operands[2 if node.op == "scatter" else 1]
-    return node.op in ("gather", "dynamic_slice") or (
-        node.op == "convolution" and value is node.operands[0])
+        return number != (2 if node.op == "scatter" else 1)
+    return node.op in ("gather", "dynamic_slice") or (node.op, number) == ("convolution", 0)
 
 
 def _decide(state: _State, node: Node, consumers: list[Node], refusal: str) -> Step:

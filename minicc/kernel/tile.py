@@ -123,19 +123,21 @@ def _sizes(size: int, step: int, largest: int) -> list[int]:
 def _tiled_axes(kernel: Kernel, target: Target) -> set[str]:
     """The axes that get blocks of more than one element: as many per value as the target allows.
 
-    Whole axes must; then those of a dot, then the minor axis of each operand, then the longest.
+    Whole axes must; then those of a dot, the longest that is summed and of each side; then the minor axis of
+    each operand, then the longest.
     """
+    single = {*kernel.walked, *_taps(kernel)}
     values = [set(block.axes) for block in kernel.blocks()]
     values += [set(operand.axes) for operand in kernel.operands]
     dots = [block for block in kernel.blocks() if block.op == "dot"]
     wishes = [axis.name for axis in kernel.axes if axis.kind is AxisKind.WHOLE and axis.size > 1]
     for dot in dots:
         lhs, rhs = (set(arg.axes) for arg in dot.args)
-        shared = (lhs & rhs) - set(dot.attrs["contract"])
-        wishes += [axis.name for axis in reversed(kernel.axes) if axis.name in (lhs | rhs) - shared]
+        for side in (set(dot.attrs["contract"]), rhs - lhs, lhs - rhs):
+            inner_first = [axis for axis in reversed(kernel.axes) if axis.name in side - single]
+            wishes += [max(inner_first, key=lambda axis: axis.size).name] if inner_first else []
     wishes += [operand.axes[-1] for operand in (*kernel.outputs, *kernel.inputs) if operand.axes]
     wishes += [axis.name for axis in sorted(kernel.axes, key=lambda axis: -axis.size)]
-    single = {*kernel.walked, *_taps(kernel)}
     tiled: set[str] = set()
     for name in dict.fromkeys(name for name in wishes if name not in single):
         room = all(name not in value or len(value & tiled) < target.max_block_axes for value in values)
