@@ -10,79 +10,52 @@ OTHER_IN_NUMPY lists the names that numpy has for something else. Read next: met
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
-from minicc.frontend import convolution as conv
-from minicc.frontend import diagonals, einsum, indexing, joining, shapes, sorting, updates
+from minicc.frontend import convolution, diagonals, einsum, indexing, joining, shapes, sorting, updates
 
-Families = dict[str, dict[str, Callable[..., Any]]]
+Functions = dict[str, Callable[..., Any]]
 
-METHODS: Families = {
+
+def _of(file: ModuleType, names: str) -> Functions:
+    """The functions of a file that have these names."""
+    return {name: getattr(file, name) for name in names.split()}
+
+
+METHODS: dict[str, Functions] = {
     "sizes": {
-        "reshape": shapes.reshape, "view": shapes.reshape, "flatten": shapes.flatten, "ravel": shapes.ravel,
-        "contiguous": shapes.contiguous, "squeeze": shapes.squeeze, "unsqueeze": shapes.unsqueeze,
-        "expand_dims": shapes.unsqueeze, "atleast_1d": shapes.atleast_1d, "atleast_2d": shapes.atleast_2d,
-        "atleast_3d": shapes.atleast_3d, "broadcast_to": shapes.broadcast_to, "expand": shapes.broadcast_to,
-        "tile": shapes.tile,
+        **_of(shapes, "reshape flatten ravel contiguous squeeze unsqueeze atleast_1d atleast_2d atleast_3d"),
+        **_of(shapes, "broadcast_to tile"), "view": shapes.reshape, "expand_dims": shapes.unsqueeze,
+        "expand": shapes.broadcast_to,
     },
     "axes": {
-        "transpose": shapes.transpose, "permute": shapes.transpose, "swapaxes": shapes.swapaxes,
-        "moveaxis": shapes.moveaxis, "movedim": shapes.moveaxis, "matrix_transpose": shapes.matrix_transpose,
-        "flip": shapes.flip, "fliplr": shapes.fliplr, "flipud": shapes.flipud, "rot90": shapes.rot90,
+        **_of(shapes, "transpose swapaxes moveaxis matrix_transpose flip fliplr flipud rot90"),
+        "permute": shapes.transpose, "movedim": shapes.moveaxis,
     },
-    "reading": {
-        "take": indexing.take, "index_select": indexing.index_select, "gather": indexing.gather,
-        "take_along_axis": indexing.take_along_axis, "select": indexing.select, "narrow": indexing.narrow,
-        "dynamic_slice": indexing.dynamic_slice, "nonzero": indexing.nonzero, "unique": indexing.unique,
-    },
-    "writing": {
-        "scatter": updates.scatter, "scatter_add": updates.scatter_add, "index_add": updates.index_add,
-        "put_along_axis": updates.put_along_axis, "masked_fill": updates.masked_fill,
-        "dynamic_update_slice": updates.dynamic_update_slice,
-    },
+    "reading": _of(indexing, "take index_select take_along_axis gather select narrow dynamic_slice"
+                             " nonzero unique"),
+    "writing": _of(updates, "scatter scatter_add index_add put_along_axis masked_fill dynamic_update_slice"),
     "parts": {
-        "split": joining.split, "array_split": joining.array_split, "chunk": joining.chunk,
-        "unbind": joining.unbind, "repeat": joining.repeat, "repeat_interleave": joining.repeat,
-        "roll": joining.roll, "pad": joining.pad, "unfold": joining.unfold,
-        "sliding_window_view": joining.sliding_window_view,
+        **_of(joining, "split array_split chunk unbind repeat roll pad unfold sliding_window_view"),
+        "repeat_interleave": joining.repeat,
     },
-    "diagonals": {
-        "tril": diagonals.tril, "triu": diagonals.triu, "diagonal": diagonals.diagonal,
-        "trace": diagonals.trace, "diag": diagonals.diag, "diag_embed": diagonals.diag_embed,
-    },
-    "order": {
-        "sort": sorting.sort, "argsort": sorting.argsort, "topk": sorting.topk, "median": sorting.median,
-        "quantile": sorting.quantile, "percentile": sorting.percentile, "diff": sorting.diff,
-        "searchsorted": sorting.searchsorted, "cumsum": sorting.cumsum, "cumprod": sorting.cumprod,
-        "cummax": sorting.cummax, "cummin": sorting.cummin, "bincount": sorting.bincount,
-        "histogram": sorting.histogram,
-    },
-    "sums of products": {
-        "dot": einsum.dot, "vdot": einsum.vdot, "inner": einsum.inner, "outer": einsum.outer,
-        "kron": einsum.kron, "tensordot": einsum.tensordot, "bmm": einsum.bmm,
-        "quantize": einsum.quantize, "dequantize": einsum.dequantize,
-    },
+    "diagonals": _of(diagonals, "tril triu diagonal trace diag diag_embed"),
+    "order": _of(sorting, "sort argsort topk median quantile percentile searchsorted cumsum cumprod cummax"
+                          " cummin diff bincount histogram"),
+    "sums of products": _of(einsum, "dot vdot inner outer kron tensordot bmm quantize dequantize"),
 }
 
-ONLY_FUNCTIONS: Families = {
+ONLY_FUNCTIONS: dict[str, Functions] = {
     "joining": {
-        "concatenate": joining.concatenate, "cat": joining.concatenate, "stack": joining.stack,
-        "hstack": joining.hstack, "vstack": joining.vstack, "dstack": joining.dstack,
+        **_of(joining, "concatenate stack hstack vstack dstack"), "cat": joining.concatenate,
         "broadcast_arrays": shapes.broadcast_arrays,
     },
-    "contraction": {
-        "einsum": einsum.einsum, "linear": einsum.linear, "quantized_matmul": einsum.quantized_matmul,
-        "embedding": indexing.embedding,
-    },
-    "convolution": {
-        "conv1d": conv.conv1d, "conv2d": conv.conv2d, "conv3d": conv.conv3d,
-        "conv_transpose1d": conv.conv_transpose1d, "conv_transpose2d": conv.conv_transpose2d,
-        "conv_transpose3d": conv.conv_transpose3d, "max_pool1d": conv.max_pool1d,
-        "max_pool2d": conv.max_pool2d, "max_pool3d": conv.max_pool3d, "avg_pool1d": conv.avg_pool1d,
-        "avg_pool2d": conv.avg_pool2d, "avg_pool3d": conv.avg_pool3d,
-        "adaptive_avg_pool1d": conv.adaptive_avg_pool1d, "adaptive_avg_pool2d": conv.adaptive_avg_pool2d,
-        "global_avg_pool": conv.global_avg_pool, "im2col": conv.im2col, "interpolate": conv.interpolate,
-    },
+    "contraction": {**_of(einsum, "einsum linear quantized_matmul"), "embedding": indexing.embedding},
+    "convolution": _of(convolution, "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
+                                    " max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d"
+                                    " adaptive_avg_pool1d adaptive_avg_pool2d global_avg_pool im2col"
+                                    " interpolate"),
 }
 
 OTHER_IN_NUMPY = ("select", "put_along_axis")

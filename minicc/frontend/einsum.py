@@ -90,8 +90,8 @@ def _sizes(terms: list[Labelled]) -> dict[str, int]:
 # -- one term, two terms, all --------------------------------------------------------------------------------
 
 
-def _alone(x: Tensor, labels: str, needed: str, sizes: dict[str, int]) -> Labelled:
-    """A term without labels that repeat, that nobody needs, or that only stretch it."""
+def _plain(x: Tensor, labels: str, sizes: dict[str, int]) -> Labelled:
+    """A term without labels that repeat, and without axes of size 1 that only stretch."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             one, two = labels.index(label), labels.rindex(label)
@@ -99,12 +99,15 @@ def _alone(x: Tensor, labels: str, needed: str, sizes: dict[str, int]) -> Labell
                 fail("einsum", f"{label!r} repeats for different sizes", x.type, "a square, for its diagonal")
             x = diagonal(x, 0, one, two)
             labels = labels[:one] + labels[one + 1:two] + labels[two + 1:] + label
-    thin = [i for i, label in enumerate(labels) if x.shape[i] != sizes[label]]
-    x = reshape(x, [size for i, size in enumerate(x.shape) if i not in thin])
-    labels = "".join(label for i, label in enumerate(labels) if i not in thin)
-    unused = [i for i, label in enumerate(labels) if label not in needed]
-    x = ops.sum(x, unused) if unused else x
-    return Labelled(x, "".join(label for i, label in enumerate(labels) if i not in unused))
+    kept = [i for i, label in enumerate(labels) if x.shape[i] == sizes[label]]
+    return Labelled(reshape(x, [x.shape[i] for i in kept]), "".join(labels[i] for i in kept))
+
+
+def _summed(term: Labelled, needed: str) -> Labelled:
+    """A term summed over the labels that nobody needs."""
+    unused = [i for i, label in enumerate(term.labels) if label not in needed]
+    x = ops.sum(term.tensor, unused) if unused else term.tensor
+    return Labelled(x, "".join(label for label in term.labels if label in needed))
 
 
 def _cost(one: Labelled, two: Labelled, sizes: dict[str, int]) -> int:
@@ -146,8 +149,9 @@ def einsum(subscripts: str, *operands: TensorLike) -> Tensor:
     names, result = _parsed(subscripts, tensors)
     terms = [Labelled(x, labels) for x, labels in zip(tensors, names, strict=True)]
     sizes = _sizes(terms)
-    terms = [_alone(x, labels, result + "".join(names[:i] + names[i + 1:]), sizes)
-             for i, (x, labels) in enumerate(terms)]
+    terms = [_plain(x, labels, sizes) for x, labels in terms]
+    names = [labels for _, labels in terms]
+    terms = [_summed(term, result + "".join(names[:i] + names[i + 1:])) for i, term in enumerate(terms)]
     while len(terms) > 1:
         one, two = min(combinations(terms, 2), key=lambda pair: _cost(pair[0], pair[1], sizes))
         terms = [term for term in terms if term is not one and term is not two]
