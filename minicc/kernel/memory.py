@@ -80,6 +80,13 @@ class MemoryPlan:
             raise CompileError("plan", f"buffer {buffer} has no place", need="a placement for every buffer")
         return self.placements[buffer].space is Space.VMEM
 
+    def sharing(self, buffer: str) -> list[str]:
+        """The other buffers that have bytes in common with this one."""
+        spot = self.placements[buffer]
+        return [p.buffer for p in self.placements.values() if p.space is spot.space and p is not spot
+                and p.offset_bytes < spot.offset_bytes + spot.bytes
+                and spot.offset_bytes < p.offset_bytes + p.bytes]
+
 
 def plan(module: Module, target: Target, *, log: list[Step] | None = None) -> MemoryPlan:
     """Place every buffer of a module.

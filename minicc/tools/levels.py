@@ -19,10 +19,11 @@ import numpy as np
 
 from minicc.compiler import Compiled, Levels
 from minicc.graph.evaluate import evaluate
-from minicc.kernel.evaluate import allocate, evaluate_pipelined
+from minicc.kernel.evaluate import allocate, evaluate_kernel, evaluate_pipelined
 from minicc.kernel.evaluate import evaluate as evaluate_kernels
 from minicc.tpu.isa import Program
 
+POISON = 255  # in each byte: nan in every float
 PLENTY = 10**7  # registers and bundles of the machine that runs code before registers are allocated
 
 Arrays: TypeAlias = Sequence[np.ndarray]
@@ -30,6 +31,17 @@ Arrays: TypeAlias = Sequence[np.ndarray]
 
 def _named(at: Levels, inputs: Arrays) -> dict[str, np.ndarray]:
     return {name: array for (name, _), array in zip(at.module.inputs, inputs, strict=True)}
+
+
+def _planned(at: Levels, inputs: Arrays) -> list[np.ndarray]:
+    """The kernels, in the memory that the plan gives them: what one writes destroys all that lies there."""
+    buffers = allocate(at.module, _named(at, inputs))
+    for kernel in at.module.kernels:
+        evaluate_kernel(kernel, buffers)
+        for operand in kernel.outputs:
+            for other in at.plan.sharing(operand.buffer):
+                buffers[other].reshape(-1).view(np.uint8).fill(POISON)
+    return [buffers[name].reshape(type.shape) for name, type in at.module.outputs]
 
 
 def _pipelines(at: Levels, inputs: Arrays) -> list[np.ndarray]:
@@ -48,12 +60,13 @@ def _virtual(at: Levels, inputs: Arrays, code: Program) -> list[np.ndarray]:
     return _machine(replace(at, program=replace(code, machine=spec)), inputs)
 
 
-# pass -> what can be run once it is done, and how; a memory plan shows only in what is made with it
+# pass -> what can be run once it is done, and how
 LEVELS: Mapping[str, Mapping[str, Callable[[Levels, Arrays], list[np.ndarray]]]] = {
     "simplify": {"graph": lambda at, inputs: evaluate(at.graph, inputs)},
     "legalize": {"graph": lambda at, inputs: evaluate(at.graph, inputs)},
     "fuse": {"kernels": lambda at, inputs: evaluate_kernels(at.module, _named(at, inputs))},
     "tile": {"tiled kernels": lambda at, inputs: evaluate_kernels(at.module, _named(at, inputs))},
+    "plan": {"planned kernels": _planned},
     "pipeline": {"pipelines": _pipelines},
     "lower": {"assembly": lambda at, inputs: _virtual(at, inputs, at.assembly)},
     "schedule": {"bundles": lambda at, inputs: _virtual(at, inputs, at.scheduled)},

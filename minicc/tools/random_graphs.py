@@ -204,7 +204,13 @@ class _Maker(Pool):
         """An axis that has something to look up, and where; some of the places lie outside."""
         axes = [axis for axis, size in enumerate(x.shape) if size]
         at = [i for i in self.items if i.dtype is I32 and len(i.shape) < 3 and i.size <= 130]
-        return (self.choose.choice(axes), self.choose.choice(at)) if axes else None
+        return (self.choose.choice(axes), self.far(self.choose.choice(at))) if axes else None
+
+    def far(self, at: Item) -> Item:
+        """Places as they are, or further apart: small numbers do not reach the end of every axis."""
+        factor = self.choose.choice([1, 1, 3, 40])
+        far = Item(constant(self.builder, factor, I32), factor, 1)
+        return at if factor == 1 else Item(self.build("multiply", at, far), at.bound * factor, 1)
 
     def gather(self) -> None:
         if found := self.places(x := self.moved()):
@@ -236,7 +242,7 @@ class _Maker(Pool):
     def dynamic(self) -> None:
         x = self.moved()
         scalars = [item for item in self.items if item.dtype is I32 and not item.shape]
-        starts = [self.choose.choice([*scalars, self.scalar(I32)]) for _ in x.shape]
+        starts = [self.far(self.choose.choice([*scalars, self.scalar(I32)])) for _ in x.shape]
         sizes = [self.choose.randint(min(1, size), size) for size in x.shape]
         if self.choose.random() < 0.5:
             self.keep(self.build("dynamic_slice", x, *starts, sizes=sizes), x.bound, x.grid)

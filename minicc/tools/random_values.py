@@ -116,10 +116,13 @@ class Pool:
     def fitted(self, item: Item, shape: Sequence[int]) -> Item:
         """The elements of a value in another shape: over and over if need be, and the rest cut off."""
         source, wanted = item if item.size else self.scalar(item.dtype), math.prod(shape)
-        flat = self.build("reshape", source, shape=(source.size,))
-        flat = build(self.builder, "concatenate", (flat,) * -(-wanted // source.size or -1), {"axis": 0})
-        cut = build(self.builder, "slice", (flat,), {"start": (0,), "limit": (wanted,)})
-        return Item(build(self.builder, "reshape", (cut,), {"shape": shape}), source.bound, source.grid)
+        times = -(-wanted // source.size)
+        value = self.build("reshape", source, shape=(1, source.size))
+        for op, attrs in (("broadcast_in_dim", {"shape": (times, source.size), "dims": (0, 1)}),
+                          ("reshape", {"shape": (times * source.size,)}),
+                          ("slice", {"start": (0,), "limit": (wanted,)}), ("reshape", {"shape": shape})):
+            value = build(self.builder, op, (value,), attrs)
+        return Item(value, source.bound, source.grid)
 
     def some(self, rank: int, chance: float = 0.5) -> list[int]:
         """Some of the axes."""
