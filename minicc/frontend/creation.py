@@ -89,8 +89,9 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
 def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: Any = F32) -> Tensor:
     """`num` numbers evenly spread from start to stop; without the last, if endpoint is False."""
     count, = as_integers("linspace", num)
-    part = ops.iota(count, F32) / float(max(count - 1 if endpoint else count, 1))
-    return ops.astype(part * stop + (1 - part) * start, dtype)
+    counts, steps = ops.iota(count, F32), max(count - 1 if endpoint else count, 1)
+    spread = counts * ((stop - start) / steps) + start
+    return ops.astype(ops.where(counts == steps, float(stop), spread), dtype)
 
 
 def logspace(start: float, stop: float, num: int = 50, endpoint: bool = True, base: float = 10.0) -> Tensor:

@@ -92,8 +92,8 @@ BY_FAMILY: dict[str, dict[str, Function]] = {
         "log_softmax": functional.log_softmax,
     },
     "dtypes and gradients": {
-        "astype": ops.astype, "full_like": creation.full_like, "zeros_like": creation.zeros_like,
-        "ones_like": creation.ones_like, "empty_like": creation.zeros_like,
+        "astype": ops.astype, "to": ops.astype, "full_like": creation.full_like,
+        "zeros_like": creation.zeros_like, "ones_like": creation.ones_like, "empty_like": creation.zeros_like,
         "stop_gradient": functional.stop_gradient, "detach": functional.stop_gradient,
     },
     "products": {"matmul": ops.matmul, "mm": ops.matmul, "one_hot": functional.one_hot},
@@ -114,6 +114,11 @@ ONLY_FUNCTIONS: dict[str, dict[str, Function]] = {
     **catalogue.ONLY_FUNCTIONS,
 }
 
+# mc.random.uniform and others, whose first argument is a key
+RANDOM: dict[str, Function] = {function.__name__: function for function in (
+    random.key, random.split, random.fold_in, random.bits, random.uniform, random.normal, random.randint,
+    random.bernoulli, random.gumbel, random.categorical, random.permutation)}
+
 METHODS: dict[str, Function] = {name: f for family in BY_FAMILY.values() for name, f in family.items()}
 FUNCTIONS: dict[str, Function] = {
     **METHODS, **{name: f for family in ONLY_FUNCTIONS.values() for name, f in family.items()},
@@ -122,7 +127,7 @@ FUNCTIONS: dict[str, Function] = {
 NUMPY: dict[Any, Function] = {
     getattr(np, name): f for name, f in FUNCTIONS.items()
     if hasattr(np, name) and name not in catalogue.OTHER_IN_NUMPY
-}
+} | {np.shape: lambda x: x.shape, np.ndim: lambda x: x.ndim, np.size: lambda x: x.size}
 
 for _name, _function in METHODS.items():
     setattr(Tensor, _name, _function)

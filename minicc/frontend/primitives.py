@@ -106,7 +106,8 @@ def as_integers(what: str, values: Any) -> tuple[int, ...]:
     if isinstance(values, tuple | list) and len(values) == 1 and isinstance(values[0], tuple | list):
         values = values[0]
     try:
-        items = tuple(values) if isinstance(values, Iterable) else (values,)
+        several = isinstance(values, Iterable) and getattr(values, "ndim", True)
+        items = tuple(values) if several else (values,)
         return tuple(operator.index(item) for item in items)
     except TypeError:
         fail(what, "expected integers", repr(values), kind=DtypeError)

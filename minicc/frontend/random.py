@@ -78,7 +78,10 @@ def key(seed: int) -> Tensor:
 
 
 def split(key: Tensor, count: int = 2) -> Tensor:
-    """New keys, one per row, for what would otherwise share this one; which is not to be used again."""
+    """New keys, one per row, for what would otherwise share this one; which is not to be used again.
+
+    The i-th is fold_in(key, i).
+    """
     high, low = _hashes(key, as_integers("split", count))
     return _pairs(high, low)
 

@@ -212,10 +212,9 @@ def logaddexp(x: Tensor, y: Tensor) -> Tensor:
 @in_f32
 def hypot(x: Tensor, y: Tensor) -> Tensor:
     """sqrt(x * x + y * y), where the squares would overflow too."""
-    x, y = abs(x), abs(y)
-    largest = ops.maximum(x, y)
-    scale = where((largest == 0) | isinf(largest), 1.0, largest)
-    return where(isinf(largest), largest, scale * sqrt(square(x / scale) + square(y / scale)))
+    endless, largest = isinf(x) | isinf(y), ops.maximum(abs(x), abs(y))
+    scale = where((largest == 0) | endless, 1.0, largest)
+    return where(endless, math.inf, scale * sqrt(square(x / scale) + square(y / scale)))
 
 
 # -- trigonometry --------------------------------------------------------------------------------------------
@@ -255,8 +254,8 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
     """The angle of the point (x, y), from -pi to pi."""
     steep = abs(y) > abs(x)
     over, under = where(steep, abs(x), abs(y)), where(steep, abs(y), abs(x))
-    both = isinf(over) | (under == 0)  # 0 / 0 counts as 0, inf / inf as 1
-    angle = atan(where(both, where(isinf(over), 1.0, 0.0), over / where(under == 0, 1.0, under)))
+    slope = over / where(under == 0, 1.0, under)  # 0 / 0 counts as 0, and inf / inf as 1
+    angle = atan(where(isinf(over) & isinf(under), 1.0, slope))
     angle = where(steep, math.pi / 2 - angle, angle)
     angle = where(signbit(x), math.pi - angle, angle)
     return where(signbit(y), -angle, angle)
@@ -357,4 +356,5 @@ def erfinv(x: Tensor) -> Tensor:
     middle = w < 5
     in_middle = _polynomial(where(middle, w, 5.0) - 2.5, _ERFINV)
     in_tail = _polynomial(sqrt(where(middle, 5.0, w)) - 3, _ERFINV_TAIL)
-    return where(inside, x * where(middle, in_middle, in_tail), where(abs(x) == 1, x * math.inf, math.nan))
+    beyond = where(x == 1, math.inf, where(x == -1, -math.inf, math.nan))
+    return where(inside, x * where(middle, in_middle, in_tail), beyond)

@@ -18,6 +18,7 @@ them, adds them to the class. Read next: ops.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -188,6 +189,11 @@ class Tensor:
     def __int__(self) -> int:
         return int(self.item())
 
+    def __index__(self) -> int:
+        if self.dtype.kind != "i":
+            fail("index", "only an integer counts", self.type, "an integer", ".astype('i32')", DtypeError)
+        return int(self.item())
+
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else repr(self)
 
@@ -206,7 +212,8 @@ class Tensor:
         return indexing.index(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        fail("index", "a Tensor never changes", hint="where(mask, new, x) makes a new one", kind=CompileError)
+        hint = "x = x.at[key].set(value), or where(mask, value, x): each makes a new one"
+        fail("index", "a Tensor never changes", hint=hint, kind=CompileError)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """numpy's functions on tensors, and array + tensor: the lazy operation of the same name."""
@@ -220,6 +227,11 @@ class Tensor:
         if function not in self._numpy:
             fail("numpy", "this numpy function does not take a Tensor", f"np.{function.__name__}",
                  hint="x.numpy() for an array, or the Tensor's own method", kind=DtypeError)
+        try:
+            signature(self._numpy[function]).bind(*inputs, **options)
+        except TypeError as error:
+            fail("numpy", f"np.{function.__name__} of a Tensor does not take these arguments: {error}",
+                 need=signature(self._numpy[function]), kind=DtypeError)
         return self._numpy[function](*inputs, **options)
 
     # -- operators: each is the function of that name; methods.py adds the methods ---------------------------
