@@ -8,7 +8,7 @@ from kernels import accumulating, axes, compiled, constant, kernel, load, module
 
 from minicc.devices import find
 from minicc.errors import CompileError
-from minicc.graph.ir import BOOL, F32, I32
+from minicc.graph.ir import BF16, BOOL, F16, F32, I8, I32, U8, U32, DType, decode, encode
 from minicc.kernel.ir import Index, Kernel, Scratch
 from minicc.kernel.memory import Space, plan
 from minicc.tpu.emulator import run
@@ -290,12 +290,28 @@ def test_a_block_of_three_dimensions_is_refused_with_the_users_line():
         compiled(module(kernel("cube", axes(a=(4, 4, "p"), b=(8, 8, "p"), c=(16, 16, "p")), y, load(x), x)))
 
 
-def test_a_dot_of_integers_is_refused_with_a_way_out():
-    x, w = operand("x", I32, (8, 8), "m", "k"), operand("w", I32, (8, 8), "k", "n")
-    y = operand("y", I32, (8, 8), "m", "n")
-    grid = axes(m=(8, 8, "p"), n=(8, 8, "p"), k=(8, 8, "w"))
-    with pytest.raises(CompileError, match="multiply f32(.|\n)*convert both"):
-        compiled(module(kernel("dot", grid, y, op("dot", load(x), load(w), contract=("k",)), x, w)))
+@pytest.mark.parametrize("blocks", [(40, 130, 150), (24, 128, 128)])
+@pytest.mark.parametrize("dtype", [I32, U32, I8, U8, BF16, F16], ids=str)
+def test_a_dot_of_every_dtype_is_exact_or_rounds_once(dtype: DType, blocks: tuple[int, int, int]):
+    m, n, k = 40, 130, 150
+    to = I32 if dtype.narrow and dtype.kind == "i" else F32 if dtype.kind == "f" else dtype
+    x, w = operand("x", dtype, (m, k), "m", "k"), operand("w", dtype, (k, n), "k", "n")
+    y, acc = operand("y", to, (m, n), "m", "n"), Scratch("acc", to, ("m", "n"))
+    update = op("add", load(acc), op("dot", load(x), load(w), dtype=to, contract=("k",)), dtype=to)
+    grid = axes(m=(m, blocks[0], "p"), n=(n, blocks[1], "p"), k=(k, blocks[2], "s"))
+    start = to.numpy.type(0)
+    mod = module(accumulating("dot", grid, y, acc, start, update, load(acc), x, w))
+    if dtype.kind == "f":
+        a, b = encode(normal(m, k), dtype), encode(normal(k, n), dtype)
+        left, right = wide(decode(a, dtype), decode(b, dtype))
+        close(outputs(mod, x=a, w=b)[0], left @ right)
+        return
+    limits = np.iinfo(dtype.numpy)
+    a, b = (RANDOM.integers(limits.min, limits.max, shape, dtype.numpy, endpoint=True)
+            for shape in ((m, k), (k, n)))
+    a[:2], b[:, :2] = limits.min, limits.max  # the largest products of all
+    exact = (a.astype(np.int64) @ b.astype(np.int64)).astype(np.uint32)  # modulo 2**64, and so 2**32
+    assert (outputs(mod, x=a, w=b)[0].view(np.uint32) == exact).all()
 
 
 def test_a_constant_alone_fills_its_output():

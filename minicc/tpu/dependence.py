@@ -46,6 +46,7 @@ class Dependences:
         for unit, count in queues.items():
             self.held[unit].extend([None] * count)
         self.popped: dict[Unit, list[int]] = defaultdict(list)
+        self.pace: dict[Unit, int] = {}  # of an MXU, cycles between two results
         ports = [op.info.port for op in ops if op.info.queue == "eup"]
         self.reorders = not queues.get(("eup", 0)) and 2 * ports.count("pop") == len(ports)
         for number, op in enumerate(ops):
@@ -129,6 +130,9 @@ class Dependences:
             self.follow((unit, "weights"), number)
             self.last[unit, "swap"] = number
         results = 1 if not op.op.startswith("vxpose") else LANES // SUBLANES if op.attr("end") else 0
+        if unit[0] == "mxu":
+            results = -(-self.rows(op) // SUBLANES)
+            self.pace[unit] = self.busy(op) // results
         held, popped = self.held[unit], self.popped[unit]
         held.extend([number] * results)
         room = len(held) + len(popped) - self.machine.mxu_fifo_vregs
@@ -143,7 +147,7 @@ class Dependences:
             busy = self.busy(push) if unit[0] == "mxu" else 0
             self.add(before, number, push.latency(self.machine) + busy)
         elif unit[0] == "mxu":  # pushed before this block, one of the last; as if without a gap
-            busy = SUBLANES * self.machine.f32_passes
+            busy = self.pace.get(unit, SUBLANES * self.machine.f32_passes)
             ago = (self.queues.get(unit, 0) - len(popped)) * busy
             self.earliest[number] = max(0, self.machine.mxu_fill_cycles + busy - ago)
         if unit[0] == "eup" and self.reorders and before is not None:
@@ -156,6 +160,10 @@ class Dependences:
             return 1
         if op.info.queue == "xlu":
             return self.machine.xlu_cycles
-        rows = op.attr("rows", SUBLANES)
+        return self.rows(op) * (1 if "bf16" in op.op else self.machine.f32_passes)
+
+    def rows(self, op: Instr) -> int:
+        """The rows that a push brings to its MXU."""
+        rows = op.attr("rows", SUBLANES * (2 if "bf16" in op.op else 1))
         assert isinstance(rows, int)
-        return rows * (1 if "bf16" in op.op else self.machine.f32_passes)
+        return rows
