@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +13,18 @@ import pytest
 
 import minicc as mc
 from minicc.gpu.program import GPUProgram
+from minicc.graph.dtypes import BF16, BOOL, DTYPES, F16, encode
+from minicc.graph.evaluate import evaluate
 from minicc.graph.infer import OPS
 from minicc.graph.ir import Graph
-from minicc.graph.rewrite import Rule, X, Y, pattern
+from minicc.graph.rewrite import Rule, X, Y, Z, pattern
 from minicc.graph.simplify import RULES, simplify
 from minicc.graph.text import parse_graph
 from minicc.kernel.fuse import fuse
 from minicc.kernel.ir import AxisKind
 from minicc.kernel.pipeline import pipeline
 from minicc.kernel.tile import tile
+from minicc.tools import fuzz
 from minicc.tools.bisect import Finding, bisect, first_difference, first_nan
 from minicc.tools.commands import main
 from minicc.tools.random_graphs import random_graph, random_inputs
@@ -159,6 +164,32 @@ def test_a_graph_that_float32_cannot_hold_is_no_pass_s_fault():
     assert bisect(graph, [np.float32([0.5, 0.25])], "tpu").guilty == "float32"
 
 
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+def test_a_16_bit_float_may_be_one_unit_off_in_the_last_place(dtype):
+    one = encode(np.array([1.0]), dtype)
+    units = [(one.view(np.uint16) + count).view(dtype.numpy) for count in (0, 1, 2)]
+    assert [first_difference(got, np.array([1.0])) for got in units] == [None, None, (0,)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_a_fault_is_named_and_reduced_in_every_dtype(dtype, here: Path, capsys: pytest.CaptureFixture[str]):
+    ones = "true, false, true" if dtype is BOOL else "1, 0, 1"
+    (here / "f.graph").write_text(f"""graph f(x: {dtype}[3], at: i32[2]) {{
+      %0 = constant() value=[{ones}] : {dtype}[3]
+      %1 = select(true, x, %0) : {dtype}[3]
+      %2 = concatenate(%1, %0) axis=0 : {dtype}[6]
+      %3 = gather(%2, at) axis=0 : {dtype}[2]
+      return %3
+    }}""")
+    wrong = Rule("select(p, x, y) -> y", pattern("select")(Z, X, Y), lambda m: m[Y])
+    with mc.using(simplify=lambda graph, log=None: simplify(graph, rules=(wrong,), log=log)):
+        assert main(["bisect", "f.graph", "--device", "gpu", "--seed", "1"]) == 1
+        assert "rule `select(p, x, y) -> y`: select(true" in capsys.readouterr().out
+        assert main(["reduce", "f.graph", "--device", "gpu", "--seed", "1"]) == 0
+    assert {node.op for node in parse_graph((here / "f.min.graph").read_text()).nodes()} <= {
+        "parameter", "constant", "select"}
+
+
 def test_nan_equals_nan_and_integers_are_exact():
     assert first_difference(np.float32([np.nan, np.inf, 1]), np.array([np.nan, 1e39, 1 + 1e-6])) is None
     assert first_difference(np.float32([[1, 2], [3, np.nan]]), np.array([[1, 2], [3, 4]])) == (1, 1)
@@ -183,6 +214,24 @@ def test_a_nan_of_the_backward_pass_has_the_line_of_the_forward_op():
     step = mc.compile(mc.value_and_grad(lambda x: x.sqrt().sum()), mc.zeros(3))
     found = first_nan(step.raw_graph, [np.float32([1, 0, 4])])
     assert found.got == np.inf and found.index == (1,) and Path(found.at[0].file).name == "test_fuzz.py"
+
+
+def test_a_training_step_names_the_line_of_the_loss_that_makes_its_gradient_infinite():
+    def step(w, x):
+        loss, gradient = mc.value_and_grad(
+            lambda w: (w * x).sqrt().sum()  # the slope of a root at 0
+        )(w)
+        return loss, w - gradient * 0.1
+    compiled = mc.compile(step, mc.ones(3), mc.ones(3))
+    found = first_nan(compiled.raw_graph, [np.float32([1, 2, 3]), np.float32([1, 0, 1])])
+    assert np.isinf(found.got) and found.index == (1,) and found.at[0].source().endswith("a root at 0")
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+def test_a_nan_is_named_in_16_bits_too(dtype):
+    graph = parse_graph(f"graph f(x: {dtype}[2]) {{ %0 = log(x) : {dtype}[2] return %0 }}")
+    assert first_nan(graph, [encode(np.array([1.0, 0.0]), dtype)]).got == -np.inf
+    assert first_nan(graph, [encode(np.array([1.0, 2.0]), dtype)]) is None
 
 
 def test_what_a_constant_holds_was_meant():
@@ -215,7 +264,7 @@ def test_a_planted_bug_reduces_to_a_few_nodes(slot, here: Path, capsys: pytest.C
 
 
 def test_reducing_drops_outputs_ops_inputs_and_sizes():
-    graph, _ = random_graph(11, size=30)
+    graph, _ = random_graph(6, size=30)
     small = reduce_graph(graph, lambda graph: any(node.op == "dot_general" for node in graph.nodes()))
     assert {node.op for node in small.nodes()} == {"parameter", "dot_general"}
     assert all(set(value.shape) <= {1} for value in small.inputs)
@@ -232,9 +281,57 @@ def test_a_fuzz_without_failures_says_what_it_did_and_writes_nothing(
     assert list(here.iterdir()) == []
 
 
-def test_the_programs_have_every_op():
-    used = {node.op for seed in range(60) for node in random_graph(seed)[0].nodes()}
-    assert used - {"parameter"} == set(OPS)
+def test_the_programs_have_every_op_and_every_dtype():
+    nodes = [node for seed in range(150) for node in random_graph(seed)[0].nodes()]
+    assert {node.op for node in nodes} - {"parameter"} == set(OPS)
+    assert {node.types[0].dtype for node in nodes} == set(DTYPES.values())
+
+
+def test_the_programs_mean_the_same_however_floats_are_rounded():
+    for seed in range(150):
+        graph, inputs = random_graph(seed)
+        rounded, exact = evaluate(graph, inputs), evaluate(graph, inputs, dtype64=True)
+        assert {*map(first_difference, rounded, exact)} == {None}, seed
+
+
+def test_a_fuzz_says_what_it_covered(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fuzz, "bisect", lambda *_: None)
+    used = {node.op for seed in range(3) for node in random_graph(seed)[0].nodes()} - {"parameter"}
+    assert main(["fuzz", "--n", "3"]) == 0
+    _, covered, unused = capsys.readouterr().out.splitlines()
+    assert covered.startswith(f"covered: {len(used)} ops, ")
+    assert set(unused.removeprefix("not used: ").split(", ")) >= set(OPS) - used
+    assert main(["fuzz", "--n", "3", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["covered"]) == used
+
+
+def test_processes_that_share_the_work_find_the_same(here: Path, capsys: pytest.CaptureFixture[str]):
+    outputs = []
+    for jobs in ("1", "2"):
+        assert main(["fuzz", "--n", "4", "--seed", "5", "--device", "gpu", "--jobs", jobs]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal as a terminal does")
+def test_ctrl_c_ends_all_processes(here: Path):
+    script = """if True:
+        import multiprocessing, os, signal, sys, threading, time
+        from minicc.tools.commands import main
+
+        def interrupt():
+            ignored = lambda: signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            while len(multiprocessing.active_children()) < 2 or ignored():
+                time.sleep(0.01)
+            os.killpg(0, signal.SIGINT)
+
+        threading.Thread(target=interrupt, daemon=True).start()
+        sys.exit(main(["fuzz", "--n", "9999", "--device", "gpu", "--jobs", "2"]))
+    """
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               start_new_session=True)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"", b"interrupted\n")
 
 
 def test_bisect_speaks_json_and_names_a_nan(here: Path, capsys: pytest.CaptureFixture[str]):
@@ -251,6 +348,7 @@ def test_bisect_speaks_json_and_names_a_nan(here: Path, capsys: pytest.CaptureFi
     (["fuzz", "--n", "2", "--device", "tpu:v9"], "no such device"),
     (["bisect", "huge.graph", "--nan"], "too large to try"), (["fuzz", "--n", "0"], "need 1 or more"),
     (["fuzz", "--n", "many"], "invalid int value"), (["fuzz", "-c", "rand(3)"], "unrecognized"),
+    (["fuzz", "--jobs", "0"], "need 1 or more"),
 ])
 def test_bad_input_is_one_error_and_code_2(words, said, here: Path, capsys: pytest.CaptureFixture[str]):
     (here / "f.graph").write_text(str(SUM))

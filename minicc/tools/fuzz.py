@@ -100,7 +100,10 @@ def _shared_by(jobs: int) -> Iterator:
     if jobs == 1:
         yield map
         return
-    with get_context("spawn").Pool(jobs, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # what begins now begins so
+    pool = get_context("spawn").Pool(jobs, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    signal.signal(signal.SIGINT, before)
+    with pool:
         yield partial(pool.imap, chunksize=4)
 
 
