@@ -182,13 +182,19 @@ class Compiled:
             buffers = {name: checked[value.node] for (name, _), value
                        in zip(self.module.inputs, self.raw_graph.inputs, strict=True)}
             buffers |= self.module.constants
+            shared = set(buffers)  # with the caller, or with other runs
             try:
                 self._execute(buffers)
             except MemoryError as error:
                 raise CompileError("run", "this computer's own memory is too small", got=error) from None
         for hook in on_run:
             hook(self, perf_counter() - started)
-        return [np.array(buffers[name].reshape(t.shape), t.dtype.numpy) for name, t in self.module.outputs]
+        outputs = []
+        for name, type in self.module.outputs:
+            array = np.asarray(buffers[name].reshape(type.shape), type.dtype.numpy)
+            outputs.append(array.copy() if name in shared else array)
+            shared.add(name)
+        return outputs
 
     def _execute(self, buffers: dict[str, np.ndarray]) -> None:
         """Fill in the outputs."""

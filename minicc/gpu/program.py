@@ -9,12 +9,13 @@ outputs into the buffers they are given. Read next: vector.py and lower.py.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from minicc.gpu.arena import Arena
 from minicc.gpu.cuda import cuda_text, preamble
 from minicc.gpu.ir import SimtKernel
 from minicc.gpu.lower import lower
@@ -37,6 +38,11 @@ class GPUProgram:
 
     def __post_init__(self) -> None:
         self.vector = tuple(map(vector_kernel, self.module.kernels))
+        self.made = {op.buffer: op.type for kernel in self.module.kernels for op in kernel.outputs}
+        self.outputs = self.made.keys() & {name for name, _ in self.module.outputs}
+        self.arena = Arena(self.module.kernels, [kernel.needs for kernel in self.vector], self.outputs)
+        self.calls = [(kernel.function, [f"{number}.{i}" for i in range(len(kernel.needs))])
+                      for number, kernel in enumerate(self.vector)]
 
     @cached_property
     def simt(self) -> tuple[SimtKernel, ...]:
@@ -44,21 +50,26 @@ class GPUProgram:
         return tuple(lower(kernel) for kernel in self.module.kernels)
 
     def run(self, buffers: Buffers) -> None:
-        """Run every kernel in vector mode. buffers: the inputs by name; temporaries and outputs are added."""
-        self._allocate(buffers)
+        """Run every kernel in vector mode. buffers: the inputs by name; the outputs are added."""
+        memory, temporaries = self.arena.take()
+        self._allocate(buffers, self.outputs)
+        arrays = {name: np.ascontiguousarray(array) for name, array in buffers.items()} | temporaries
         with np.errstate(all="ignore"):  # 1 / 0 is inf, as it is on the machine
-            for kernel in self.vector:
-                kernel.function(buffers)
+            for function, needs in self.calls:
+                function(arrays, *[arrays[name] for name in needs])
+        self.arena.give(memory)
 
     def run_lane(self, buffers: Buffers) -> list[LaneReport]:
-        """Run every kernel thread by thread. Raises: MachineFault for a race or an uninitialised read."""
-        self._allocate(buffers)
+        """Run every kernel thread by thread. buffers: as above, and temporaries are added too.
+
+        Raises: MachineFault for a race or an uninitialised read.
+        """
+        self._allocate(buffers, self.made)
         return [run_lane(kernel, buffers, self.spec) for kernel in self.simt]
 
-    def _allocate(self, buffers: Buffers) -> None:
-        for kernel in self.module.kernels:
-            for operand in kernel.outputs:
-                buffers[operand.buffer] = np.empty(operand.type.shape, operand.type.dtype.numpy)
+    def _allocate(self, buffers: Buffers, names: Iterable[str]) -> None:
+        for name in names:
+            buffers[name] = np.empty(self.made[name].shape, self.made[name].dtype.numpy)
 
     @property
     def source(self) -> str:

@@ -35,7 +35,8 @@ from minicc.gpu.chunks import chunked
 from minicc.gpu.dots import dot_text
 from minicc.gpu.lookups import Finder, operand_axes, view_text
 from minicc.gpu.views import enlarged, flat_index, padding
-from minicc.graph.dtypes import BOOL, F32, encode
+from minicc.graph.dtypes import BOOL, F32, DType, encode
+from minicc.graph.ir import Type
 from minicc.kernel.ir import Block, Guard, Kernel, Operand, Statement, post_order
 
 INDENT = "    "
@@ -54,6 +55,7 @@ class _Writer:
         self.head: list[str] = []
         self.cuts: list[str] = []  # lines that take the step's part of an array
         self.temporaries: list[Array] = []
+        self.made: dict[str, Type] = {}  # the memory it needs beside its operands
         self.outputs = {operand.name for operand in kernel.outputs}
         texts = {one.name: self.names.fresh(one.name) for one in kernel.scalars}
         self.head += [f"{texts[one.name]} = {buffer_text(one)}" for one in kernel.scalars]
@@ -84,10 +86,10 @@ class _Writer:
         axes, steps = tuple(axis for axis, _ in flat.terms), tuple(stride for _, stride in flat.terms)
         return Array(self.part(name, axes, f"{self.low}:{self.high}"), axes, str(dtype), steps)
 
-    def make(self, wish: str, axes: tuple[str, ...], dtype: object, number: int | None = None) -> Array:
-        """A new array of one step's size."""
+    def make(self, wish: str, axes: tuple[str, ...], dtype: DType, number: int | None = None) -> Array:
+        """A new array of one step's size, which the caller will hand in."""
         name, shape = self.names.fresh(wish, number), tuple(self.blocks[axis] for axis in axes)
-        self.head.append(f"{name} = empty({shape}, {dtype})")
+        self.made[name] = Type(dtype, shape)
         text = self.part(name, axes, f":{self.high} - {self.low}")
         return Array(text, axes, str(dtype), contiguous_strides(shape))
 
@@ -188,8 +190,11 @@ def buffer_text(operand: Operand) -> str:
     return f"buffers[{operand.buffer!r}].reshape({operand.type.shape})"
 
 
-def emit_source(kernel: Kernel) -> str:
-    """The text of a function of one dict of buffers, which runs the kernel in steps of its blocks."""
+def emit_source(kernel: Kernel) -> tuple[str, tuple[Type, ...]]:
+    """The text of a function that runs the kernel in steps of its blocks, and what it is to be given.
+
+    Its arguments: a dict of buffers, and an array of each of these types to use as it likes.
+    """
     writer = _Writer(kernel)
     parts = {guard: [line for s in kernel.body if s.guard is guard for line in writer.lines(s)]
              for guard in Guard}
@@ -198,9 +203,10 @@ def emit_source(kernel: Kernel) -> str:
         axis = kernel.axis(writer.loop)
         step = [f"{high} = min({low} + {axis.block}, {axis.size})", *writer.cuts, *always]
         always = [f"for {low} in range(0, {axis.size}, {axis.block}):", *(INDENT + line for line in step)]
-    head = [*(f"# {axis}" for axis in kernel.axes), *writer.head]
-    lines = head + parts[Guard.FIRST] + always + parts[Guard.LAST]
-    return "\n".join([f"def {function_name(kernel)}(buffers):", *(INDENT + line for line in lines)]) + "\n"
+    notes = [*map(str, kernel.axes), *(f"{name}: {type}" for name, type in writer.made.items())]
+    lines = [f"# {note}" for note in notes] + writer.head + parts[Guard.FIRST] + always + parts[Guard.LAST]
+    signature = f"def {function_name(kernel)}({', '.join(['buffers', *writer.made])}):"
+    return "\n".join([signature, *(INDENT + line for line in lines)]) + "\n", tuple(writer.made.values())
 
 
 def function_name(kernel: Kernel) -> str:
@@ -210,15 +216,16 @@ def function_name(kernel: Kernel) -> str:
 
 @dataclass(frozen=True)
 class VectorKernel:
-    """A compiled kernel. function: the bare function, for callers that have silenced numpy's warnings."""
+    """A compiled kernel. function(buffers, *arrays of the types `needs`): for callers that silence numpy."""
 
     source: str
-    function: Callable[[Mapping[str, np.ndarray]], None]
+    function: Callable[..., None]
+    needs: tuple[Type, ...]
 
     def run(self, buffers: Mapping[str, np.ndarray]) -> None:
         """Compute the outputs in place. buffers: contiguous arrays by name, inputs and outputs."""
         with np.errstate(all="ignore"):  # 1 / 0 is inf, as it is on the machine
-            self.function(buffers)
+            self.function(buffers, *(np.empty(type.shape, type.dtype.numpy) for type in self.needs))
 
 
 def vector_kernel(kernel: Kernel, chunk_elements: int = 0) -> VectorKernel:
@@ -226,7 +233,7 @@ def vector_kernel(kernel: Kernel, chunk_elements: int = 0) -> VectorKernel:
 
     Raises: OutOfRangeError if an operand leaves its array and has no fill.
     """
-    source = emit_source(chunked(kernel, chunk_elements))
+    source, needs = emit_source(chunked(kernel, chunk_elements))
     namespace: dict[str, Any] = dict(CALLS)
     exec(compile(source, f"<vector {kernel.name}>", "exec"), namespace)
-    return VectorKernel(source, namespace[function_name(kernel)])
+    return VectorKernel(source, namespace[function_name(kernel)], needs)
