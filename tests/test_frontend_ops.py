@@ -85,12 +85,14 @@ ONE_OPERAND: dict[str, tuple[Callable, np.ndarray]] = {
 }
 
 
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
 @pytest.mark.parametrize("name", ONE_OPERAND)
-def test_a_function_is_within_three_millionths_of_its_value_in_float64(name: str):
+def test_a_function_is_within_three_millionths_of_its_value_in_float64(name: str, device: str):
     function, points = ONE_OPERAND[name]
     x = points.astype(np.float32)
     with np.errstate(all="ignore"):
-        assert error(getattr(mc, name)(Tensor(x)), function(x.astype(np.float64))) < 3e-6
+        want = function(x.astype(np.float64))
+    assert error(mc.jit(getattr(mc, name), device=device)(x), want) < 3e-6
 
 
 def test_functions_with_zeros_between_their_largest_values_are_exact_by_those():

@@ -215,6 +215,46 @@ def test_pythons_protocols_hold():
     assert (a.item(), b.item()) == (1.0, 2.0)
 
 
+NAMES = {"f32": [np.float32, "float32", float, "float"], "bf16": ["bfloat16", mc.bfloat16],
+         "f16": [np.float16, "float16", "half", np.dtype("float16")], "i8": [np.int8, "int8"],
+         "i16": [np.int16, "int16"],
+         "i32": [np.int32, "int32", int], "u8": [np.uint8, "uint8"], "u32": [np.uint32, "uint32"],
+         "bool": [bool, np.bool_, "bool"]}
+
+
+@pytest.mark.parametrize("dtype", NAMES)
+def test_a_dtype_goes_by_the_names_that_users_write(dtype: str):
+    x = Tensor([0, 1, 1])
+    assert {x.astype(name).dtype.name for name in (dtype, *NAMES[dtype])} == {dtype}
+    again = pickle.loads(pickle.dumps(x.astype(dtype) * 1))
+    assert again.tolist() == [0, 1, 1] and copy.copy(again).dtype is again.dtype
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int8, np.int16, np.uint8, np.uint32, np.bool_])
+def test_an_array_keeps_its_dtype_where_minicc_has_it(dtype: type):
+    array = np.arange(3).astype(dtype)
+    assert Tensor(array).numpy().dtype == dtype and (Tensor(array)[1:]).tolist() == [1, dtype(2)]
+
+
+def test_bf16_rounds_to_even_and_shows_its_values_in_float32():
+    x = Tensor([1.00390625, 1.01171875, 3.14159, -0.0, np.inf, np.nan, 3.38e38], "bf16")  # by hand: 8 bits
+    assert x.numpy().dtype == np.float32 and x.stored().dtype == np.uint16
+    assert x.tolist()[:5] == [1.0, 1.015625, 3.140625, -0.0, np.inf] and np.isnan(x.tolist()[5])
+    assert repr(x[:2]) == "Tensor(bf16[2], [1.0, 1.015625])" and repr(x + 1) == "Tensor(bf16[7], lazy)"
+    assert (x[2] + 1.0).item() == 4.125 and np.asarray(x)[2] == 3.140625  # 4.140625: the even of its two
+
+
+def test_an_integer_tensor_of_one_element_counts():
+    two = Tensor(2) * 1
+    assert list(range(two)) == [0, 1] and [5, 6, 7][two] == 7 and mc.zeros(two, 3).shape == (2, 3)
+
+
+def test_adding_in_place_gives_a_new_tensor_and_leaves_the_old_one():
+    old = x = Tensor([1.0, 2.0])
+    x += 1
+    assert x.tolist() == [2, 3] and old.tolist() == [1, 2] and old.at[0].set(9).tolist() == [9, 2]
+
+
 def test_the_same_seed_draws_the_same_numbers():
     mc.seed(5)
     first = mc.rand(3).tolist() + mc.randn(2).tolist()

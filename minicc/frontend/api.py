@@ -44,7 +44,7 @@ NOT_IN_TORCH = {
 LEFT_OUT = {
     "complex numbers, float64, int64": "machines of this kind compute in 32 bits or less",
     "x[i] = v, out=, where=, in-place methods (add_)": "tensors never change: x.at[i].set(v) makes a new one",
-    "x[mask] of what is yet to be computed, nonzero, unique, compress": "the shape of the result would depend on the data",
+    "x[mask] of lazy data, nonzero, unique, compress": "the shape of the result would depend on the data",
     "gcd, lcm, nextafter, frexp": "loops or bits that the graph has no op for",
     "linalg.solve, inv, svd, eigh, qr, cholesky; fft": "algorithms with loops, which come with a while op",
     "lgamma, digamma, i0": "rarely needed in networks",

@@ -19,7 +19,7 @@ import numpy as np
 from minicc.frontend import ops
 from minicc.frontend import tensor as tensors
 from minicc.frontend.arrays import as_dtype
-from minicc.frontend.primitives import TensorLike, as_integers, as_tensor, node
+from minicc.frontend.primitives import TensorLike, as_integers, as_number, as_tensor, node
 from minicc.frontend.scope import fail
 from minicc.frontend.shapes import broadcast, broadcast_arrays, reshape
 from minicc.graph.ir import F32, I32
@@ -88,7 +88,7 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
 
 def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: Any = F32) -> Tensor:
     """`num` numbers evenly spread from start to stop; without the last, if endpoint is False."""
-    count, = as_integers("linspace", num)
+    start, stop, count = _span("linspace", start, stop, num)
     counts, steps = ops.iota(count, F32), max(count - 1 if endpoint else count, 1)
     spread = counts * ((stop - start) / steps) + start
     return ops.astype(ops.where(counts == steps, float(stop), spread), dtype)
@@ -96,16 +96,23 @@ def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True, dt
 
 def logspace(start: float, stop: float, num: int = 50, endpoint: bool = True, base: float = 10.0) -> Tensor:
     """base ** start to base ** stop, each as many times the one before."""
-    count, = as_integers("logspace", num)
-    return tensors.Tensor(np.logspace(start, stop, count, endpoint, base).tolist())
+    return tensors.Tensor(np.logspace(*_span("logspace", start, stop, num), endpoint, base).tolist())
 
 
 def geomspace(start: float, stop: float, num: int = 50, endpoint: bool = True) -> Tensor:
     """start to stop, each as many times the one before."""
+    span = _span("geomspace", start, stop, num)
     if start * stop <= 0:
         fail("geomspace", "no factor leads there", f"{start} to {stop}", "numbers of one sign, not 0")
-    count, = as_integers("geomspace", num)
-    return tensors.Tensor(np.geomspace(start, stop, count, endpoint).tolist())
+    return tensors.Tensor(np.geomspace(*span, endpoint).tolist())
+
+
+def _span(op: str, start: float, stop: float, num: int) -> tuple[float, float, int]:
+    """Two numbers and a count, checked."""
+    count, = as_integers(op, num)
+    if count < 0:
+        fail(op, "the count is negative", count, "0 or more")
+    return as_number(op, start), as_number(op, stop), count
 
 
 def eye(rows: int, columns: int | None = None, k: int = 0, dtype: Any = F32) -> Tensor:

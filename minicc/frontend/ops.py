@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from minicc.errors import DtypeError
 from minicc.frontend.arrays import as_dtype
 from minicc.frontend.primitives import (
     TensorLike,
@@ -129,7 +130,10 @@ rint: Function = _rounding("round", "The nearest integer, as a float; a half goe
 
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     """x where the condition holds, else y."""
-    return node("select", *_aligned("where", (as_tensor(condition), *as_tensors((x, y)))))
+    condition = as_tensor(condition)
+    if condition.dtype is not BOOL:
+        fail("where", "the condition is not bool", condition.type, "bool", "x != 0", DtypeError)
+    return node("select", *_aligned("where", (condition, *as_tensors((x, y)))))
 
 
 def astype(x: TensorLike, dtype: Any) -> Tensor:

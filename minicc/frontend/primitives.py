@@ -97,6 +97,13 @@ def as_argument(stage: str, path: str, leaf: Any, hint: str) -> Tensor:
     return leaf if isinstance(leaf, tensors.Tensor) else tensors.Tensor(leaf)
 
 
+def as_number(what: str, value: Any) -> Any:
+    """A setting that is a Python or numpy scalar."""
+    if not is_number(value):
+        fail(what, "expected a number", repr(value), kind=DtypeError)
+    return value
+
+
 def as_integers(what: str, values: Any) -> tuple[int, ...]:
     """One integer, or several, as a tuple.
 

@@ -26,7 +26,7 @@ from minicc.errors import CompileError, DtypeError
 from minicc.frontend import ops, reductions, special
 from minicc.frontend import tensor as tensors
 from minicc.frontend.indexing import take
-from minicc.frontend.primitives import TensorLike, as_integers, as_tensor, as_tensors, node
+from minicc.frontend.primitives import TensorLike, as_integers, as_number, as_tensor, as_tensors, node
 from minicc.frontend.scope import EAGER, current, fail
 from minicc.frontend.shapes import broadcast, reshape
 from minicc.frontend.sorting import argsort
@@ -55,26 +55,33 @@ def threefry(key: Pair, counter: Pair) -> Pair:
     return x, y
 
 
-def _hashes(key: Tensor, shape: tuple[int, ...]) -> Pair:
-    """Two u32s for each element of a shape, from its number in row-major order."""
+def _words(key: Tensor) -> Pair:
+    """The two words of a key."""
     if not isinstance(key, tensors.Tensor) or key.dtype is not U32 or key.shape != (2,):
         got = key.type if isinstance(key, tensors.Tensor) else f"a {type(key).__name__}"
         hint = "random.key(0), or one that split gave"
         fail("random", "this is not a key", got, "u32[2]", hint, DtypeError)
+    return key[0], key[1]
+
+
+def _hashes(key: Tensor, shape: tuple[int, ...]) -> Pair:
+    """Two u32s for each element of a shape, from its number in row-major order."""
     count = math.prod(shape)
     if count >= 2**31:
         fail("random", "too many numbers of one key", count, "less than 2**31", "split the key")
     low = reshape(node("iota", axis=0, shape=(count,), dtype=U32), shape)
-    return threefry((key[0], key[1]), (broadcast(as_tensor(0, U32), shape), low))
+    return threefry(_words(key), (broadcast(as_tensor(0, U32), shape), low))
 
 
 # -- keys ----------------------------------------------------------------------------------------------------
 
 
 def key(seed: int) -> Tensor:
-    """The key of a seed: a number from 0 to 2**32 - 1."""
+    """The key of a seed: a number from 0 to 2**64 - 1."""
     number, = as_integers("key", seed)
-    return tensors.Tensor(np.array([0, number % 2**32], np.uint32))
+    if not 0 <= number < 2**64:
+        fail("key", "this is not a seed", number, "0 .. 2**64 - 1")
+    return tensors.Tensor(np.array([number >> 32, number % 2**32], np.uint32))
 
 
 def split(key: Tensor, count: int = 2) -> Tensor:
@@ -91,7 +98,7 @@ def fold_in(key: Tensor, data: TensorLike) -> Tensor:
     number = as_tensor(data)
     if number.dtype.kind != "i" or number.ndim:
         fail("fold_in", "a key is folded with one integer", number.type, "an integer", kind=DtypeError)
-    return _pairs(*threefry((key[0], key[1]), (as_tensor(0, U32), as_tensor(number, U32))))
+    return _pairs(*threefry(_words(key), (as_tensor(0, U32), as_tensor(number, U32))))
 
 
 def _pairs(high: Tensor, low: Tensor) -> Tensor:
@@ -110,10 +117,13 @@ def bits(key: Tensor, shape: Any = ()) -> Tensor:
     return high ^ low
 
 
-def uniform(key: Tensor, shape: Any = (), low: TensorLike = 0.0, high: TensorLike = 1.0) -> Tensor:
+def uniform(key: Tensor, shape: Any = (), low: float = 0.0, high: float = 1.0) -> Tensor:
     """Random f32s from low up to but not including high, evenly spread: multiples of 2**-23 of the way."""
     part = ops.astype(bits(key, shape) >> 9, F32) * 2.0**-23
-    return part if (low, high) == (0.0, 1.0) else ops.maximum(part * (high - low) + low, low)
+    if (low, high) == (0.0, 1.0):
+        return part
+    least = as_number("uniform", low)
+    return ops.maximum(part * (as_number("uniform", high) - least) + least, least)
 
 
 def normal(key: Tensor, shape: Any = ()) -> Tensor:

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 from minicc.errors import CompileError
 from minicc.frontend import ops
 from minicc.frontend.ops import astype, where
-from minicc.frontend.primitives import TensorLike, as_tensor, first_in_f32, node, normal_axes, torch_names
+from minicc.frontend.primitives import (
+    TensorLike,
+    as_number,
+    as_tensor,
+    first_in_f32,
+    node,
+    normal_axes,
+    torch_names,
+)
 from minicc.frontend.scope import fail
 from minicc.frontend.shapes import reshape
 from minicc.frontend.special import isclose, isnan
@@ -48,7 +56,7 @@ def var(x: TensorLike, axis: Any = None, keepdims: bool = False, *, ddof: int = 
         correction: int | None = None) -> Tensor:
     """The mean squared distance from the mean, over count - ddof; torch says correction, and means 1."""
     distance = x - mean(x, axis, True)
-    freedom = max(_count(x, axis) - (ddof if correction is None else correction), 0)
+    freedom = max(_count(x, axis) - as_number("var", ddof if correction is None else correction), 0)
     return ops.sum(distance * distance, axis, keepdims) / float(freedom)
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from minicc.frontend import ops
 from minicc.frontend.arrays import LARGEST
 from minicc.frontend.ops import Function, exp, expm1, log, log1p, sqrt, where
-from minicc.frontend.primitives import TensorLike, as_float, as_tensor, as_tensors, in_f32
+from minicc.frontend.primitives import TensorLike, as_float, as_integers, as_tensor, as_tensors, in_f32
 from minicc.graph.ir import BOOL, I32
 
 if TYPE_CHECKING:
@@ -63,9 +63,10 @@ def trunc(x: TensorLike) -> Tensor:
 
 def round(x: TensorLike, decimals: int = 0) -> Tensor:
     """x to so many decimals; a half goes to the even neighbour."""
-    if not decimals or as_tensor(x).dtype.kind != "f":
+    places, = as_integers("round", decimals)
+    if not places or as_tensor(x).dtype.kind != "f":
         return ops.rint(x)
-    scale = 10.0 ** decimals
+    scale = 10.0 ** places
     return in_f32(lambda x: ops.rint(x * scale) / scale)(x)
 
 
