@@ -1,4 +1,4 @@
-"""What the larger ops and the narrow dtypes mean: against loops and the arithmetic of Python's own numbers."""
+"""What the larger ops and the narrow dtypes mean: against loops and Python's own arithmetic."""
 
 from __future__ import annotations
 

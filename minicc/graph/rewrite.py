@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from minicc.errors import CompileError, Loc, merge_locs
-from minicc.graph.dtypes import BOOL, decode, encode
-from minicc.graph.infer import build
-from minicc.graph.ir import Builder, Graph, Node, Value
+from minicc.graph.dtypes import BOOL, DType, decode, encode
+from minicc.graph.infer import build, constant
+from minicc.graph.ir import Builder, Graph, Node, Type, Value
 from minicc.graph.printing import describe, is_scalar_constant
 from minicc.trace import Step
 
@@ -34,22 +34,27 @@ from minicc.trace import Step
 
 @dataclass(frozen=True)
 class Var:
-    """Matches any value; the same Var twice, the same value twice."""
+    """Matches any value; the same Var twice, the same value twice.
+
+    kinds: of which dtypes the value may be. fixed: it must be a scalar constant.
+    """
 
     name: str
+    kinds: str = "fib"
+    fixed: bool = False
 
 
 @dataclass(frozen=True)
 class Const:
     """Matches a scalar constant of these bits, in any dtype: 1 matches 1.0, but 0.0 does not match -0.0.
 
-    A bool matches bools alone.
+    A bool matches bools alone; -1 has all bits set, also without a sign.
     """
 
     value: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Op:
     """Matches a node of one of these ops whose operands match; operands None: whatever they are."""
 
@@ -61,7 +66,7 @@ Pattern: TypeAlias = Var | Const | Op
 Found: TypeAlias = Mapping[Pattern, Value]
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
-COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})  # matched in both orders
+COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})  # both orders match
 
 
 def const(value: float) -> Const:
@@ -82,22 +87,26 @@ def any_of(ops: Iterable[str]) -> Op:
 def find(pattern: Pattern, value: Value, found: Found) -> Found | None:
     """What each part of the pattern stands for, added to what was found before; None if it does not match."""
     match pattern:
-        case Var():
-            return {**found, pattern: value} if found.get(pattern, value) == value else None
-        case Const():
-            return found if _is_constant(value.node, pattern.value) else None
-    if value.op not in pattern.ops:
+        case Op(ops, operands):
+            return _find_op(pattern, operands, value, found) if value.node.op in ops else None
+        case Const(number):
+            return found if _is_constant(value.node, number) else None
+    if found.get(pattern, value) != value or value.dtype.kind not in pattern.kinds:
         return None
-    found = {**found, pattern: value}
-    if pattern.operands is None:
-        return found
-    orders = [value.node.operands, value.node.operands[::-1]]
-    for operands in orders if value.op in COMMUTATIVE else orders[:1]:
+    return {**found, pattern: value} if not pattern.fixed or is_scalar_constant(value.node) else None
+
+
+def _find_op(pattern: Pattern, parts: tuple[Pattern, ...] | None, value: Value, found: Found) -> Found | None:
+    if parts is None:
+        return {**found, pattern: value}
+    node = value.node
+    for operands in (node.operands, node.operands[::-1]) if node.op in COMMUTATIVE else (node.operands,):
         partial: Found | None = found
-        for part, operand in zip(pattern.operands, operands, strict=True):
-            partial = partial and find(part, operand, partial)
-        if partial:
-            return partial
+        for part, operand in zip(parts, operands, strict=False):
+            if partial is not None:
+                partial = find(part, operand, partial)
+        if partial is not None:
+            return {pattern: value, **partial}
     return None
 
 
@@ -108,7 +117,8 @@ def _is_constant(node: Node, value: float) -> bool:
     if isinstance(value, bool) != (dtype is BOOL):
         return False
     wanted = encode(value, dtype)
-    return bool(decode(wanted, dtype) == value) and wanted.tobytes() == node.attrs["value"].tobytes()
+    bits = isinstance(value, int) and dtype.kind == "i"  # of -1, for one
+    return bool(bits or decode(wanted, dtype) == value) and wanted.tobytes() == node.attrs["value"].tobytes()
 
 
 # -- rules ----------------------------------------------------------------------------------------------
@@ -116,11 +126,15 @@ def _is_constant(node: Node, value: float) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """A picture for people, a pattern, and what comes in its place, or None if the rule is not for this."""
+    """A picture for people, a pattern, and what comes in its place, or None if the rule is not for this.
+
+    fast: it may change the last bits of an answer, or what nan and infinities do; see simplify.py.
+    """
 
     name: str
     pattern: Op
     replace: Callable[[Match], Value | None]
+    fast: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,13 +149,35 @@ class Match:
     def __getitem__(self, part: Pattern) -> Value:
         return self.found[part]
 
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The attributes of the whole."""
+        return self.node.attrs
+
+    @property
+    def type(self) -> Type:
+        """The type of the whole."""
+        return self.node.types[0]
+
     def build(self, op: str, *operands: Value, **attrs: Any) -> Value:
         """A new node, rewritten in turn."""
         return build(self.builder, op, operands, attrs, self.locs)
 
+    def number(self, part: Pattern) -> Any:
+        """The value of a scalar constant, as a number of Python's."""
+        return decode(self[part].node.attrs["value"], self[part].dtype).item()
+
+    def scalar(self, value: Any, dtype: DType | None = None) -> Value:
+        """A scalar constant of this dtype, or that of the whole."""
+        return constant(self.builder, value, dtype or self.type.dtype, self.locs)
+
+    def full(self, value: Any) -> Value:
+        """The whole, with this number everywhere."""
+        return self.like(self.scalar(value))
+
     def like(self, value: Value) -> Value:
         """The value in the shape of the node that is replaced: a scalar is broadcast."""
-        shape = self.node.types[0].shape
+        shape = self.type.shape
         return value if value.shape == shape else self.build("broadcast_in_dim", value, shape=shape, dims=())
 
 
