@@ -17,6 +17,8 @@ next: vector.py, which calls this.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from minicc.gpu.arrays import Array, Walk, contiguous_strides, expanded, grouped
 from minicc.kernel.ir import Block
 
@@ -28,7 +30,9 @@ Axes = tuple[str, ...]
 def dot_text(block: Block, left: Array, right: Array, out: Array, walk: Walk) -> str:
     """The call that computes a dot into `out`."""
     if not block.reduced:
-        return f"multiply({expanded(left, block.axes)}, {expanded(right, block.axes)}, out={out.text})"
+        sides = [replace(x, text=f"from_bf16({x.text})") if x.dtype == "bf16" else x for x in (left, right)]
+        spread = ", ".join(expanded(x, block.axes) for x in sides)
+        return f"multiply({spread}, out={out.text}, dtype={out.dtype})"
     left, right = (_in_floats(array, block, walk) for array in (left, right))
     batch = tuple(axis for axis in block.axes if axis in left.axes and axis in right.axes)
     rows, columns = (tuple(axis for axis in block.axes if axis in array.axes and axis not in batch)
