@@ -67,7 +67,7 @@ def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Modu
     """Group a graph into kernels. log receives a Step for each node: fused or not, and why, with both
     costs."""
     nodes = graph.nodes()
-    user_table = users(nodes)
+    user_table = {node: [one for one in found if _reads(one, node)] for node, found in users(nodes).items()}
     state = _State(graph, target, _buffer_names(graph, user_table))
     needed = _needed_in_memory(graph)
     for node in reversed(nodes):
@@ -82,6 +82,11 @@ def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Modu
             log.append(Step(f"{state.names[node]} {node.op}", reason.taken, reason.why))
     order = [node for node in nodes if node in state.kernels]
     return _module(state, _named([kernel for node in order for kernel in _with_copy(state, node)]))
+
+
+def _reads(user: Node, node: Node) -> bool:
+    """Whether a user reads a node, and does not only wait for it."""
+    return user.op != "optimization_barrier" or user.operands[0].node is node
 
 
 def _with_copy(state: _State, node: Node) -> list[Kernel]:
