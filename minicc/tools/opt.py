@@ -35,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("program", metavar="FILE.graph")
     parser.add_argument("--passes", default="simplify", metavar="A,B", help=f"of: {', '.join(PASSES)}")
+    parser.add_argument("--fast-math", action="store_true", help="with the rules of simplify that may round")
     parser.add_argument("--print-after-all", action="store_true", help="the result of each pass, on stderr")
 
 
@@ -50,9 +51,9 @@ def run(options: argparse.Namespace) -> int:
             hint = "fuse makes kernels of a graph: before it simplify and legalize, after it tile"
             raise CompileError("opt", f"{name} comes at the wrong place", got=options.passes, hint=hint)
         log: list[Step] = []
-        line = PASSES[name]
+        line, flags = PASSES[name], {"fast_math": options.fast_math} if name == "simplify" else {}
         level = line.fills
-        setattr(levels, level, line.call(partial(run_pass, name, line.function, log=log), levels))
+        setattr(levels, level, line.call(partial(run_pass, name, line.function, log=log, **flags), levels))
         if options.print_after_all:
             print(f"-- after {name}", *log, getattr(levels, level), sep="\n", file=sys.stderr)
     text = str(getattr(levels, level))
