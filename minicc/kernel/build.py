@@ -19,6 +19,7 @@ from math import prod
 
 import numpy as np
 
+from minicc.errors import merge_locs
 from minicc.graph.dtypes import decode, encode
 from minicc.graph.elementwise import REDUCE
 from minicc.graph.ir import BOOL, F32, I32, DType, Graph, Node, Type, Value
@@ -118,7 +119,8 @@ class Pull:
         positions = operand_positions(node, position, make)
         if node.op in MOVES:
             lost = tuple(name for name in _axes(position) if name not in _axes(positions[0]))
-            return self.pull(node.operands[0], positions[0], dropped + lost)
+            block = self.pull(node.operands[0], positions[0], dropped + lost)
+            return replace(block, locs=merge_locs(block.locs, locs)) if block.op == "load" else block
         made = make.made
         args = [self.pull(*pair, dropped) for pair in zip(node.operands, positions, strict=True)]
         if any(name not in arg.axes for name in made for arg in args):
