@@ -174,6 +174,8 @@ def test_powers_of_floats_and_integers():
     small = Tensor([-3, -1, 0, 1, 2, 3])
     assert (small ** Tensor([0, 1, 2, 3, 31, 20])).tolist() == [1, -1, 0, 1, -2**31, 3**20 - 2**32 * 1]
     assert (small ** 5).tolist() == [-243, -1, 0, 1, 32, 243] and (small ** 2.0).dtype.name == "f32"
+    half = Tensor([7.0, -7.0], "f16")
+    assert (half // 2).tolist() == [3, -4] and (half % 0.3).numpy().dtype == np.float16
     assert (2.0 ** small).tolist() == [0.125, 0.5, 1, 2, 4, 8] and mc.divmod(small, 2)[1].tolist()[0] == 1
 
 
