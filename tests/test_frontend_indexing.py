@@ -116,6 +116,17 @@ def test_where_indices_repeat_set_keeps_the_last_and_add_takes_all():
     assert meaning(lambda x, i, v: x.at[i].multiply(v), x + 1, rows, new).tolist() == [1, 8, 3]
 
 
+@pytest.mark.parametrize("name", KEYS)
+def test_gradients_go_through_what_a_key_reads_and_writes(name: str):
+    key = KEYS[name]
+    read, written, new = numbers(*A[key].shape), numbers(*A.shape), numbers(*A[key].shape)
+
+    def loss(x: Tensor, new: Tensor) -> Tensor:  # is linear, so that it is its gradient times x and new
+        return (x[key] * read).sum() + ((x.at[key].set(new) - x.at[key].add(new * 2)) * written).sum()
+    value, (gx, gn) = meaning(lambda x, new: (loss(x, new), mc.grad(loss, (0, 1))(x, new)), A, new)
+    assert same((gx * A).sum() + (gn * new).sum(), value, 1e-6)
+
+
 def test_an_index_has_the_gradient_of_what_it_reads():
     twice = mc.grad(lambda x: (x[[0, 0, 2], 1:] * 2).sum())(X)
     assert twice.tolist() == [[0, 4, 4, 4], [0] * 4, [0, 2, 2, 2]]

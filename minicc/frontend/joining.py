@@ -225,10 +225,11 @@ def pad(x: TensorLike, pad_width: Any, mode: str = "constant", constant_values: 
         fill = as_tensor(constant_values, x.dtype)
         return node("pad", x, fill, low=low, high=high) if any(low + high) else x
     for axis, (before, after) in enumerate(widths):
-        if before + after and not x.shape[axis]:
+        old = np.arange(x.shape[axis])
+        if before + after and not old.size:
             fail("pad", f"axis {axis} is empty", x.type, "an element to copy", "mode='constant'")
         if before + after:
-            x = runs(x, axis, np.pad(np.arange(x.shape[axis]), (before, after), mode).tolist())  # type: ignore
+            x = runs(x, axis, np.pad(old, (before, after), mode).tolist())  # type: ignore[call-overload]
     return x
 
 

@@ -91,7 +91,8 @@ def _in_order(x: Tensor, descending: bool) -> tuple[Tensor, Tensor]:
     tags = broadcast(ops.iota(n), x.shape)
     if n < 2 or not x.size:
         return x, tags
-    keys = x.astype(I32) if x.dtype == BOOL else x
+    wide = F32 if x.dtype.kind == "f" else I32  # once, rather than in every round
+    keys = x.astype(wide) if x.dtype.narrow or x.dtype == BOOL else x
     turned = (lambda y: -y) if keys.dtype.kind == "f" else (lambda y: ~y)  # ~y is -y - 1, which always fits
     keys = turned(keys) if descending else keys
     if keys.dtype.kind == "f":  # a NaN is an infinity of which the tag tells: it comes after, or before, all
