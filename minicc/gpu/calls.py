@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from minicc.graph.dtypes import BF16, DTYPES, DType, decode, encode
+from minicc.graph.dtypes import DTYPES, DType, decode, encode
 from minicc.graph.elementwise import COMPARE, ELEMENTWISE, REDUCE
 
 
@@ -27,11 +27,11 @@ def strided(array: np.ndarray, offset: int, shape: tuple[int, ...], strides: tup
     return np.ndarray(shape, array.dtype, array, offset * size, tuple(stride * size for stride in strides))
 
 
-def padded(array: np.ndarray, pads: tuple[tuple[int, int], ...], fill: float) -> np.ndarray:
+def padded(array: np.ndarray, pads: tuple[tuple[int, int], ...], fill: float, out: np.ndarray) -> np.ndarray:
     """A larger array with this one in it. pads: elements of fill before and behind, per dimension."""
-    ends = [(low, low + size, high) for (low, high), size in zip(pads, array.shape, strict=True)]
-    out = np.full([end + high for _, end, high in ends], fill, array.dtype)
-    out[tuple(slice(low, end) for low, end, _ in ends)] = array
+    inside = tuple(slice(low, low + size) for (low, _), size in zip(pads, array.shape, strict=True))
+    out.fill(fill)
+    out[inside] = array
     return out
 
 
@@ -138,9 +138,8 @@ CALLS: dict[str, Any] = {
     **{f"{one}_to_{other}": converted(one, other) for one in DTYPES.values() for other in DTYPES.values()
        if "bf16" in (one.name, other.name) or (one.kind, other.kind) == ("f", "i")},
     **{f"update_{kind}": partial(update, ufunc) for kind, (ufunc, _) in REDUCE.items()},
-    **{name: dtype.numpy.type for name, dtype in DTYPES.items()}, "f64": np.float64, "i64": np.int64,
-    "matmul": np.matmul, "empty": np.empty, "contiguous": np.ascontiguousarray, "clip": np.clip,
-    "from_bf16": partial(decode, dtype=BF16),
+    **{name: dtype.numpy.type for name, dtype in DTYPES.items()}, "i64": np.int64,
+    "matmul": np.matmul, "clip": np.clip,
     "strided": strided, "padded": padded, "copy": copy, "iota": iota, "select": select,
     "number": number, "index": index, "take": take, "gather": gather, "update_set": partial(update, None),
     "inf": np.inf, "nan": np.nan,

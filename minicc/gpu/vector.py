@@ -32,7 +32,7 @@ import numpy as np
 from minicc.gpu.arrays import Array, Walk, contiguous_strides, expanded, permuted
 from minicc.gpu.calls import CALLS, Names, python_name
 from minicc.gpu.chunks import chunked
-from minicc.gpu.dots import dot_text
+from minicc.gpu.dots import DotLines
 from minicc.gpu.lookups import Finder, operand_axes, view_text
 from minicc.gpu.views import enlarged, flat_index, padding
 from minicc.graph.dtypes import BOOL, F32, DType, encode
@@ -77,8 +77,10 @@ class _Writer:
         starts = tuple(self.finder.starts(operand))
         pads = padding(operand, self.sizes)
         if any(map(any, pads)) and 0 not in self.sizes.values():
-            self.head.append(f"{name} = padded({name}, {pads}, {encode(operand.fill, dtype)})")
-            operand = enlarged(operand, pads)
+            operand, fill = enlarged(operand, pads), encode(operand.fill, dtype)
+            larger = self.names.fresh(name, 1)
+            self.made[larger] = operand.type
+            self.head.append(f"{name} = padded({name}, {pads}, {fill}, out={larger})")
         view = view_text(name, operand, self.sizes, starts)
         if view != name:
             self.head.append(f"{name} = {view}")
@@ -125,7 +127,9 @@ class _Writer:
                 free = [target] if block is root and not kind and (in_place or target not in args) else []
                 values[block] = self.place(block, free + dead + spare if in_place else free + spare)
                 spare = [array for array in dead + spare if array is not values[block]]
-                yield self.call(block, args, values[block]) + where
+                calls = self.dot(block, args, values[block]) if block.op == "dot" else [
+                    self.call(block, args, values[block])]
+                yield from (call + where for call in calls)
         if looked and kind:
             places = self.finder.places(looked, target.text)
             yield f"update_{kind}({places}, {expanded(values[root], target.axes)})" + where
@@ -152,13 +156,16 @@ class _Writer:
         self.temporaries.append(self.make("t", block.axes, block.dtype, 1))
         return self.temporaries[-1]
 
+    def dot(self, block: Block, args: Sequence[Array], out: Array) -> list[str]:
+        """The calls that compute a dot."""
+        lines = DotLines(block, self.walk, lambda axes, dtype: self.make("t", axes, dtype, 1))
+        return lines.write(args[0], args[1], out)
+
     def call(self, block: Block, args: Sequence[Array], out: Array) -> str:
         """The call that computes one op."""
         texts = [expanded(array, block.axes) for array in args]
         name = python_name(block.op)
         match block.op:
-            case "dot":
-                return dot_text(block, args[0], args[1], out, self.walk)
             case "load":
                 operand = self.looked[block.attrs["ref"]]
                 reading, axes = self.finder.read(operand, self.arrays[operand.name].text)
