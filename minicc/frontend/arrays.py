@@ -90,7 +90,7 @@ def narrowed(array: np.ndarray, target: DType) -> np.ndarray:
     if target.kind == "i" and array.dtype != target.numpy:
         integers = np.iinfo(target.numpy)
         fits, limits = (array >= integers.min) & (array <= integers.max), f"{integers.min} .. {integers.max}"
-    result = encode(array, target)
+    result = np.asarray(encode(array, target))  # numpy makes scalars of arrays without axes
     if target.kind == "f" and array.dtype != target.numpy:  # an infinity that was meant is one already
         fits, limits = np.isfinite(decode(result, target)) | ~np.isfinite(array), f"up to {LARGEST[target]}"
     if not fits.all():

@@ -122,6 +122,10 @@ def _spelled_out(x: Tensor, items: list) -> list:
 def _elements(x: Tensor, axis: int, item: Any) -> range:
     """The elements that an integer or a slice picks along one axis."""
     size = x.shape[axis]
+    bounds = (item.start, item.stop, item.step) if isinstance(item, slice) else ()
+    if any(isinstance(one, tensors.Tensor) and one.lazy and current() is not EAGER for one in bounds):
+        fail("index", "the size of a slice is known while tracing, so its bounds are numbers", item,
+             hint="x.narrow(axis, start, length), whose start may be computed", kind=CompileError)
     try:
         if isinstance(item, bool):
             raise TypeError
@@ -130,9 +134,8 @@ def _elements(x: Tensor, axis: int, item: Any) -> range:
         _outside(x, axis, item)
     except (TypeError, ValueError):
         got = item if isinstance(item, slice) else f"a {type(item).__name__}"
-        hint = "dynamic_slice, for a start that is computed" if isinstance(item, slice) else "x.int()"
         fail("index", "only integers, slices, arrays of integers, masks, '...' and None can index a Tensor",
-             got, hint=hint, kind=DtypeError)
+             got, hint="" if bounds else "x.int()", kind=DtypeError)
     return range(picked, picked + 1) if isinstance(picked, int) else picked
 
 
@@ -229,7 +232,8 @@ def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
     """The elements at these places along an axis, or of the flat tensor."""
     x = reshape(x, -1) if axis is None else as_tensor(x)
     at = one_axis("take", x, 0 if axis is None else axis)
-    return index(x, (*[slice(None)] * at, indices))
+    found = _readable(indices)
+    return index(x, (*[slice(None)] * at, found if _is_array(found) else np.asarray(found)))
 
 
 def index_select(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
