@@ -42,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the passes in order and print what the last one made."""
     graph = parse_graph(read_text(Path(options.program)), options.program)
-    levels, level = Levels(find(options.device), graph), "graph"
+    levels, level = Levels(find(options.device), graph, fast_math=options.fast_math), "graph"
     for name in filter(None, options.passes.split(",")):
         if name not in PASSES:
             need = " or ".join(PASSES)
@@ -51,9 +51,9 @@ def run(options: argparse.Namespace) -> int:
             hint = "fuse makes kernels of a graph: before it simplify and legalize, after it tile"
             raise CompileError("opt", f"{name} comes at the wrong place", got=options.passes, hint=hint)
         log: list[Step] = []
-        line, flags = PASSES[name], {"fast_math": options.fast_math} if name == "simplify" else {}
+        line = PASSES[name]
         level = line.fills
-        setattr(levels, level, line.call(partial(run_pass, name, line.function, log=log, **flags), levels))
+        setattr(levels, level, line.call(partial(run_pass, name, line.function, log=log), levels))
         if options.print_after_all:
             print(f"-- after {name}", *log, getattr(levels, level), sep="\n", file=sys.stderr)
     text = str(getattr(levels, level))
