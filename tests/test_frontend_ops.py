@@ -11,6 +11,7 @@ import pytest
 
 import minicc as mc
 from minicc import Tensor
+from minicc.graph.evaluate import evaluate
 
 RANDOM = np.random.default_rng(7)
 SPECIAL = np.array([0, -0.0, 1, -1, 0.5, -0.5, np.inf, -np.inf, np.nan])
@@ -301,6 +302,25 @@ def test_gradients_of_compositions_hold_where_they_change_sides():
         for name in ("sigmoid", "softplus", "elu", "erf", "erfc", "atan", "asinh", "cbrt"):
             assert mc.grad(getattr(mc, name))(Tensor(point)).isfinite().item(), (name, point)
     assert mc.grad(lambda x: x.logaddexp(x))(Tensor(3.0)).item() == 1
+
+
+NO_SLOPE = {"floor", "ceil", "rint", "trunc", "sign", "isnan", "isinf", "isfinite", "signbit", "logical_not"}
+
+
+@pytest.mark.parametrize("name", sorted(ONE_OPERAND.keys() - NO_SLOPE))
+def test_the_gradient_of_a_composition_is_the_slope_of_the_function(name: str):
+    function, points = ONE_OPERAND[name]
+    step, middle = 1e-5, np.array([0.7, 0.9] if points is not POSITIVE else [1.5, 3, 1000])
+    if points is SPREAD:
+        middle = np.array([-20, -2.3, -0.9, -0.3, 0.05, 0.4, 0.8, 1.3, 2.6, 9, 40])
+    elif points is UNIT:
+        middle = np.array([-0.95, -0.5, 0.1, 0.9])
+    with np.errstate(all="ignore"):
+        slope = (function(middle + step) - function(middle - step)) / (2 * step)
+    jitted = mc.jit(mc.grad(lambda x: getattr(x, name)().sum()))
+    graph, _, _ = jitted.trace(jitted.take((np.float32(middle),), {}))
+    got, = evaluate(graph, [middle], dtype64=True)
+    assert np.allclose(got, slope, rtol=3e-5, atol=3e-8)
 
 
 # -- creation ------------------------------------------------------------------------------------------------
