@@ -1,3 +1,6 @@
-"""What the user said: tensor calls become a Graph."""
+"""The frontend room. Its files know each other: tensor.py comes first, and methods.py completes its class."""
 
-from minicc.frontend import tensor  # noqa: F401  the files of this room know each other; this one goes first
+from minicc.frontend import tensor  # isort: skip
+from minicc.frontend import methods  # isort: skip
+
+__all__ = ["methods", "tensor"]
