@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -32,7 +33,7 @@ from minicc.frontend import ops
 from minicc.frontend import tensor as tensors
 from minicc.frontend.primitives import TensorLike, as_integers, as_tensor, node
 from minicc.frontend.scope import EAGER, current, fail
-from minicc.frontend.shapes import broadcast, broadcast_shapes, flip, one_axis, reshape, transpose
+from minicc.frontend.shapes import broadcast_shapes, flip, one_axis, reshape, transpose
 from minicc.graph.ir import BOOL, I32
 
 if TYPE_CHECKING:
@@ -161,6 +162,8 @@ def as_indices(op: str, x: Tensor, axis: int, indices: TensorLike) -> Tensor:
     wrong = (array < -size) | (array >= size)
     if wrong.any():
         _outside(x, axis, array[wrong][0])
+    if isinstance(found, tensors.Tensor) and found.dtype == I32 and not (array < 0).any():
+        return found  # so that whoever uses it again shares it
     return tensors.Tensor((array % max(size, 1)).astype(np.int32))
 
 
@@ -188,21 +191,23 @@ def looked_up(x: Tensor, plan: Plan, clamp: bool) -> tuple[Tensor, Tensor, list[
     sizes, moved = [x.shape[axis] for axis in axes], transpose(x, perm)
     behind = moved.shape[plan.place + len(axes):]
     merged = reshape(moved, [*moved.shape[:plan.place], math.prod(sizes), *behind])
-    arrays = list(plan.arrays.values())
-    shape = broadcast_shapes("index", arrays, *(index.shape for index in arrays))
-    flat, *more = (broadcast(index, shape) for index in arrays)
-    if more:
-        inside = [_clamped(index, size) for index, size in zip([flat, *more], sizes, strict=True)]
-        valid = [one == index for one, index in zip(inside, [flat, *more], strict=True)]
-        flat, all_valid = inside[0], valid[0]
-        for index, size, fits in zip(inside[1:], sizes[1:], valid[1:], strict=True):
-            flat, all_valid = flat * size + index, all_valid & fits
-        flat = flat if clamp else ops.where(all_valid, flat, -1)
+    given = list(plan.arrays.values())
+    broadcast_shapes("index", given, *(one.shape for one in given))
+    if len(given) == 1:
+        return merged, given[0], perm  # the op itself clamps, or drops
+    inside = [_clamped(one, size) for one, size in zip(given, sizes, strict=True)]
+    outside = [one != within for one, within in zip(given, inside, strict=True) if one is not within]
+    flat = inside[0]
+    for one, size in zip(inside[1:], sizes[1:], strict=True):
+        flat = flat * size + one
+    if outside and not clamp:
+        flat = ops.where(reduce(ops.bitwise_or, outside), -1, flat)
     return merged, flat, perm
 
 
 def _clamped(index: Tensor, size: int) -> Tensor:
-    return ops.minimum(ops.maximum(index, 0), max(size - 1, 0))
+    """Indices moved into their axis, if they are not known, and so checked, already."""
+    return ops.minimum(ops.maximum(index, 0), max(size - 1, 0)) if index.lazy else index
 
 
 def pick(x: Tensor, plan: Plan) -> Tensor:
