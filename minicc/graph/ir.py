@@ -61,22 +61,10 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 
 from minicc.errors import Loc, merge_locs
-from minicc.graph.dtypes import (  # noqa: F401  the rest of the house has them from here
-    BF16,
-    BOOL,
-    DTYPES,
-    F16,
-    F32,
-    I8,
-    I16,
-    I32,
-    STORED,
-    U8,
-    U32,
-    DType,
-    decode,
-    encode,
-)
+from minicc.graph.dtypes import BF16, BOOL, DTYPES, F16, F32, STORED, DType  # noqa: F401  found here too
+
+# isort: split
+from minicc.graph.dtypes import I8, I16, I32, U8, U32, decode, encode  # noqa: F401
 from minicc.graph.printing import print_graph
 
 

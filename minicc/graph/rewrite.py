@@ -35,7 +35,7 @@ from minicc.trace import Step
 
 @dataclass(frozen=True)
 class Var:
-    """Matches any value; the same Var twice, the same value twice.
+    """Matches any value; the same Var twice, the same value twice. As a replacement it is what it matched.
 
     kinds: of which dtypes the value may be. fixed: it must be a scalar constant.
     """
@@ -43,6 +43,9 @@ class Var:
     name: str
     kinds: str = "fib"
     fixed: bool = False
+
+    def __call__(self, m: Match) -> Value:
+        return m[self]
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +203,11 @@ class Match:
         """The value in the shape of the node that is replaced: a scalar is broadcast."""
         shape = self.type.shape
         return value if value.shape == shape else self.build("broadcast_in_dim", value, shape=shape, dims=())
+
+
+def to(op: str, *parts: Callable[[Match], Value]) -> Callable[[Match], Value]:
+    """A replacement by an op of replacements: to("add", X, to("negate", Y))."""
+    return lambda m: m.build(op, *[part(m) for part in parts])
 
 
 on_rewrite: list[Callable[[Rule, Value, Value], Any]] = []  # called with each rule applied: before, after
