@@ -12,7 +12,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,12 +96,6 @@ def flat_places(shape: tuple[int, ...], where: tuple[np.ndarray, ...]) -> tuple[
 # -- elementwise ---------------------------------------------------------------------------------------------
 
 
-def iota(start: int, strides: tuple[int, ...], out: np.ndarray) -> None:
-    """Fill an array with an affine index: start + i * strides[0] + j * strides[1] + ..."""
-    walks = [np.arange(0, size * stride, stride) for size, stride in zip(out.shape, strides, strict=True)]
-    out[...] = reduce(np.add.outer, walks, np.asarray(start))
-
-
 def select(pred: Any, on_true: Any, on_false: Any, out: np.ndarray) -> None:
     """out = pred ? on_true : on_false.
 
@@ -140,7 +134,7 @@ CALLS: dict[str, Any] = {
     **{f"update_{kind}": partial(update, ufunc) for kind, (ufunc, _) in REDUCE.items()},
     **{name: dtype.numpy.type for name, dtype in DTYPES.items()}, "i64": np.int64,
     "matmul": np.matmul, "clip": np.clip,
-    "strided": strided, "padded": padded, "copy": copy, "iota": iota, "select": select,
+    "strided": strided, "padded": padded, "copy": copy, "select": select,
     "number": number, "index": index, "take": take, "gather": gather, "update_set": partial(update, None),
     "inf": np.inf, "nan": np.nan,
 }
