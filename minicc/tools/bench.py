@@ -138,8 +138,9 @@ def dot_flops(graph: Graph) -> int:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("--only", default="", metavar="NAME", help="the programs whose names begin so")
-    parser.add_argument("--tiny", action="store_true", help="small ones: a TPU is emulated slowly")
+    names = f"the programs whose names begin so, of {', '.join(WORKLOADS)}"
+    parser.add_argument("--only", default="", metavar="NAME", help=names)
+    parser.add_argument("--tiny", action="store_true", help="small ones, since a TPU is emulated slowly")
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of each (default 5)")
 
 
