@@ -281,6 +281,31 @@ def test_a_fuzz_without_failures_says_what_it_did_and_writes_nothing(
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.parametrize("text", [
+    # the place that concatenate asks the gather for may lie behind the end of the indices
+    """graph f(x: f32[2], at: i32[129]) {
+      %0 = gather(x, at) axis=0 : f32[129]
+      %1 = concatenate(%0, x, x) axis=0 : f32[133]
+      return %1
+    }""",
+    # an update that is its own base
+    """graph f(x: f32[1], at: i32[1]) {
+      %0 = tanh(x) : f32[1]
+      %1 = scatter(%0, at, %0) axis=0 kind=prod : f32[1]
+      return %1
+    }""",
+    # a sum of one product, of bits that are no numbers yet
+    """graph f(x: bf16[1,1], w: bf16[1,1]) {
+      %0 = dot_general(x, w) contract=[1]x[0] : bf16[1,1]
+      return %0
+    }""",
+])
+@pytest.mark.parametrize("device", ["tpu", "gpu"])
+def test_what_went_wrong_once_is_right(text: str, device: str):
+    graph = parse_graph(text)
+    assert bisect(graph, random_inputs(graph), device) is None
+
+
 def test_the_programs_have_every_op_and_every_dtype():
     nodes = [node for seed in range(150) for node in random_graph(seed)[0].nodes()]
     assert {node.op for node in nodes} - {"parameter"} == set(OPS)
