@@ -33,6 +33,7 @@ from minicc.trace import Step
 
 LEAVES = ("parameter", "constant")
 SPREAD = (*LEAVES, "iota", "broadcast_in_dim")  # what costs nothing to have again
+MOST_ROOTS = 32  # kernels that one node is fused into: each is built anew to weigh it
 
 
 @dataclass
@@ -170,6 +171,8 @@ def _refusal(state: _State, node: Node, roots: tuple[Node, ...]) -> str:
     dot_roots = [root for root in roots if _has_dot(state.kernels[root])]
     if node.op in UPDATES:
         return "it changes its buffer in place"
+    if len(roots) > MOST_ROOTS and node.op not in SPREAD:
+        return f"{len(roots)} kernels would compute it again, each weighed anew for all that it reads"
     if node.op != "dot_general" and dot_roots and _epilogue_of_dot(node):
         return "it ends a dot's kernel: there it is computed once, and a buffer follows in any case"
     return ""
