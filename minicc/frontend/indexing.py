@@ -31,7 +31,7 @@ import numpy as np
 from minicc.errors import CompileError, DtypeError, OutOfRangeError
 from minicc.frontend import ops
 from minicc.frontend import tensor as tensors
-from minicc.frontend.primitives import TensorLike, as_integers, as_tensor, node
+from minicc.frontend.primitives import TensorLike, as_integer, as_integers, as_tensor, node
 from minicc.frontend.scope import EAGER, current, fail
 from minicc.frontend.shapes import broadcast_shapes, flip, one_axis, reshape, transpose
 from minicc.graph.ir import BOOL, I32
@@ -296,7 +296,7 @@ def starts(op: str, x: Tensor, start: Any, sizes: tuple[int, ...]) -> list[Tenso
         fail(op, "starts and sizes do not fit", got, need)
     for axis, (one, size) in enumerate(zip(given, sizes, strict=True)):
         if not _is_array(one):
-            number, = as_integers(op, one)
+            number = as_integer(op, one)
             if not 0 <= number <= x.shape[axis] - size:
                 fail(op, f"the slice leaves axis {axis} of {x.type}", number, f"0 .. {x.shape[axis] - size}",
                      kind=OutOfRangeError)
