@@ -23,7 +23,8 @@ from minicc.kernel.ir import AxisKind, Block, Kernel, Operand
 
 ASSUMED_BLOCK = 512  # elements per axis that an untiled kernel is taken to be blocked by ...
 ASSUMED_ROW = 64 * 512  # ... and if it has only one axis
-TRANSCENDENTAL = ("exp", "log", "tanh", "sqrt", "rsqrt", "divide")
+TRANSCENDENTAL = ("exp", "expm1", "log", "log1p", "tanh", "sin", "cos", "power", "sqrt", "rsqrt", "divide",
+                  "remainder")
 FREE = ("load", "constant", "dot")
 
 
