@@ -70,7 +70,7 @@ def test_lookups_updates_joins_and_convolutions_mean_what_the_graph_means(name, 
 
 EINSUMS = ["bmk,bkn->bmn", "mkb,nkb->bnm", "abk,kcd->acbd", "ak,bk->ba", "abkl,lkcd->cdab", "abc,abc->",
            "abk,abk->ab", "ak,k->a", "kab,kb->ba", "abk,ck->cab", "kba,dkc->dbca", "a,b->ba", "bak,bk->ba",
-           "bna,acd->bcnd", "bna,acd->bncd"]
+           "bma,acd->bcmd", "bma,acd->bmcd"]
 
 
 def einsum(text: str) -> Graph:
@@ -86,7 +86,7 @@ def einsum(text: str) -> Graph:
         "transpose", op("dot_general", op("exp", x), y, **pairs), perm=tuple(map(made.index, out))))
 
 
-@pytest.mark.parametrize("chunk", [0, 2, 20, 30])
+@pytest.mark.parametrize("chunk", [0, 2, 20])
 @pytest.mark.parametrize("text", EINSUMS)
 def test_dots_of_any_layout_are_einsums(text, chunk):
     graph = einsum(text)
