@@ -151,5 +151,6 @@ def _taps(kernel: Kernel) -> set[str]:
     those that share an index, all but the longest."""
     found: set[str] = set()
     for names in (index.axes for operand in kernel.inputs for index in operand.index if index.terms[1:]):
-        found |= {*names} - {max(names, key=lambda name: kernel.axis(name).size)}
+        if any(kernel.axis(name).kind is AxisKind.SEQUENTIAL for name in names):
+            found |= {*names} - {max(names, key=lambda name: kernel.axis(name).size)}
     return found
