@@ -113,6 +113,15 @@ def test_same_padding_keeps_the_size_over_the_stride_and_puts_the_odd_one_behind
                 convolved(x, w, (1,), (0,), (0,), (1,), 1))
 
 
+def test_a_convolution_is_one_op_and_a_pool_beside_itself_a_reduction_per_axis():
+    def ops(function: Callable) -> list[str]:
+        graph = mc.compile(function, X, W).raw_graph
+        return [node.op for node in graph.nodes() if node.op not in ("parameter", "reshape", "constant")]
+    assert ops(lambda x, w: mc.conv2d(x, w, stride=2, padding=1)) == ["convolution"]
+    assert ops(lambda x, w: mc.max_pool2d(w, 3)) == ["reduce", "reduce"]
+    assert sorted(ops(lambda x, w: mc.max_pool2d(x, 3, 1))) == 4 * ["maximum"] + 6 * ["slice"]
+
+
 def test_a_batch_may_be_missing_or_empty():
     x, w = numbers(2, 5, 4), numbers(3, 2, 2, 2)
     want = convolved(x[None], w, (1, 1), (0, 0), (0, 0), (1, 1), 1)
