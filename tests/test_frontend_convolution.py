@@ -183,6 +183,14 @@ def test_a_kernel_of_one_element_multiplies_the_numbers_and_not_their_bits(dtype
     assert y.dtype.name == dtype and (y.numpy() == 4.5).all() and y.shape == (1, 4, 3)
 
 
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
+def test_small_integers_are_convolved_in_i32(device: str):
+    x, w = np.full((1, 3, 4, 4), -128, np.int8), np.full((2, 3, 3, 3), 127, np.int8)
+    y = mc.jit(mc.conv2d, device)(Tensor(x), Tensor(w))
+    assert y.dtype.name == "i32" and (y.numpy() == -128 * 127 * 27).all()
+    assert meaning(mc.conv_transpose2d, np.ones((1, 2, 2, 2), np.int32), w).dtype == np.int32
+
+
 def test_a_convolution_by_a_transposed_one_is_its_gradient():
     x, w = numbers(1, 2, 7), numbers(3, 2, 3)
     gradient = mc.grad(lambda x, w: mc.conv1d(x, w, stride=2, padding=1).sum())(Tensor(x), Tensor(w))

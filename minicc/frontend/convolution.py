@@ -81,7 +81,7 @@ def _padding(op: str, x: Tensor, kernel: Sizes, stride: Sizes, padding: Any,
 def _operands(op: str, x: TensorLike, weight: TensorLike, rank: int, groups: Any,
               inputs: Callable[[Tensor], int]) -> tuple[Tensor, Tensor, bool]:
     """x with a batch, the weights, and whether the batch was there. inputs: the channels that they take."""
-    given, weight = as_tensors((x, weight), F32)
+    given, weight = ops.dot_operands(x, weight)
     x, count = _batched(op, given, rank), as_integer(op, groups, 1)
     if weight.ndim != rank + 2 or weight.shape[0] % count or x.shape[1] != inputs(weight):
         got = f"{weight.type} for {given.type} in {groups} groups"
