@@ -153,6 +153,12 @@ def test_adaptive_and_global_pools_are_means_of_parts():
     assert same(meaning(lambda x: mc.adaptive_avg_pool1d(x, 1), x[0]), want)
 
 
+def test_a_mean_of_bf16_is_rounded_once():
+    ones = mc.full((1, 1, 300), 1.0, "bf16")  # of which bf16 cannot add up more than 256
+    for mean in (mc.avg_pool1d(ones, 300, 1), mc.adaptive_avg_pool1d(ones, 1), mc.global_avg_pool(ones)):
+        assert mean.dtype.name == "bf16" and mean.item() == 1.0
+
+
 def test_patches_times_flat_weights_are_a_convolution():
     x, w = numbers(2, 3, 6, 5), numbers(4, 3, 2, 3)
     columns = meaning(lambda x: mc.im2col(x, (2, 3), (2, 1), (1, 0), (1, 2)), x)
