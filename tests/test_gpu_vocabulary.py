@@ -136,6 +136,14 @@ def test_what_is_put_together_is_computed_part_by_part(name):
     assert " out = buffers" in source and " select(" not in source and "padded(" not in source
 
 
+def test_what_is_put_together_of_rows_that_are_looked_up_is_right():
+    types = [shaped(9, 40), IDS, shaped(5, 40)]
+    assert agrees(graph_of(types, lambda op, x, i, y: op(
+        "concatenate", y, op("gather", x, i, axis=0), op("exp", y), axis=0)), "vector")
+    assert agrees(graph_of(types, lambda op, x, i, y: op(
+        "gather", op("concatenate", y, x, axis=0), i, axis=0)), "vector")
+
+
 @pytest.mark.parametrize("direction", ["lt", "le", "gt", "ge", "eq"])
 @pytest.mark.parametrize("bound", [-1, 0, 4, 9, 10])
 def test_a_condition_on_the_place_splits_where_it_changes(direction, bound):

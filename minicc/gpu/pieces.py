@@ -15,8 +15,9 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from minicc.gpu.views import padding, reach
-from minicc.graph.dtypes import encode
+import numpy as np
+
+from minicc.gpu.views import padding
 from minicc.kernel.index import Axis, Index
 from minicc.kernel.ir import Block, Kernel, Operand
 
@@ -75,23 +76,12 @@ class _Part:
 
     def folded(self, block: Block) -> Block:
         """A block of this part; its arguments are already."""
-        if block.op == "load" and self.outside(self.operands[block.attrs["ref"]]):
-            return _constant(block, self.operands[block.attrs["ref"]].fill)
         if block.op == "iota":
             return replace(block, attrs={"index": self.shifted(block.attrs["index"])})
         if (edge := _edge(block, self.axis.name)) is not None:  # counted from `low`, as its iota is by now
-            below = block.attrs["direction"] in ("lt", "le")
-            return _constant(block, (edge > 0) == below)
+            known = {"value": np.array((edge > 0) == (block.attrs["direction"] in ("lt", "le")))}
+            return Block("constant", (), known, block.dtype, (), block.locs)
         if block.op == "select" and block.args[0].op == "constant":
             return block.args[1 if block.args[0].attrs["value"] else 2]
         varied = {axis for arg in block.args or [block] for axis in arg.axes}
         return replace(block, axes=tuple(axis for axis in block.axes if axis in varied))
-
-    def outside(self, operand: Operand) -> bool:
-        """Whether all that this part reads of an operand is the fill."""
-        sides = zip(reach(operand, self.sizes), operand.type.shape, strict=True)
-        return any(high < 0 or low >= size for (low, high), size in sides)
-
-
-def _constant(block: Block, value: object) -> Block:
-    return Block("constant", (), {"value": encode(value, block.dtype)}, block.dtype, (), block.locs)

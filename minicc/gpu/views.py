@@ -35,31 +35,24 @@ def flat_index(index: Sequence[Index], shape: Sequence[int]) -> Index:
     return Index(tuple(strides.items()), offset)
 
 
-def reach(operand: Operand, sizes: Mapping[str, int]) -> list[tuple[int, int]]:
-    """The first and the last index along each dimension. What is looked up unclamped counts as 0: it is
-    checked as it runs."""
-    ends = []
-    for index in operand.index:
-        spans = [stride * (sizes[name] - 1) for name, stride in index.terms]
-        spans += [lookup.clamp or 0 for lookup in index.lookups]
-        low, high = (index.offset + sum(end(0, span) for span in spans) for end in (min, max))
-        ends.append((low, high))
-    return ends
-
-
 def padding(operand: Operand, sizes: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
     """How far the operand leaves its array, before and behind, per dimension. Units: elements.
 
+    What is looked up without a clamp counts as 0: it is checked as it runs.
     Raises: OutOfRangeError if it does, and has no fill.
     """
-    sides = zip(reach(operand, sizes), operand.type.shape, strict=True)
-    pads = tuple((max(0, -low), max(0, high - size + 1)) for (low, high), size in sides)
+    pads = []
+    for index, size in zip(operand.index, operand.type.shape, strict=True):
+        reach = [stride * (sizes[name] - 1) for name, stride in index.terms]
+        reach += [lookup.clamp or 0 for lookup in index.lookups]
+        low, high = (index.offset + sum(end(0, r) for r in reach) for end in (min, max))
+        pads.append((max(0, -low), max(0, high - size + 1)))
     if operand.fill is None and any(map(any, pads)):
         raise OutOfRangeError(
             operand.name, "an operand without a fill leaves its array",
             got=f"{operand}, which leaves it by {pads}", need="an index within the array, or a fill",
             hint="a limit on the axes' sizes, or fill=0.0")
-    return pads
+    return tuple(pads)
 
 
 def enlarged(operand: Operand, pads: Sequence[tuple[int, int]]) -> Operand:
