@@ -312,3 +312,15 @@ def test_narrow_numbers_move_fewer_bytes(dtype, sectors):
     buffers = allocate(module, {"x0": np.zeros(32, dtype.numpy)})
     report = run_lane(lower(tile(module.kernels[0], TARGET)), buffers, A100)
     assert report.loads["x0"].units == report.stores["out"].units == sectors
+
+
+def test_the_tiles_of_a_convolution_are_along_its_channels():
+    graph = graph_of([shaped(1, 1, 32, 16, 16), shaped(1, 16, 32, 3, 3)], lambda op, x, w: op(
+        "convolution", x, w, low=[1, 1], high=[1, 1]))
+    module = fuse(graph, TARGET)
+    buffers = allocate(module, {"x0": np.ones((1, 1, 32, 16, 16), np.float32),
+                                "x1": np.ones((1, 16, 32, 3, 3), np.float32)})
+    report = run_lane(lower(tile(module.kernels[0], TARGET)), buffers, A100)
+    # 16 rows of 16 x 16 outputs; 9 taps of 2 tiles; 8 warps, each of two stores and 2 * 16 loads
+    assert report.shared.requests == 16 * 9 * 2 * 8 * (2 + 2 * 16)
+    assert buffers["out"].reshape(16, 16, 16)[3, 0, :2].tolist() == [4 * 32, 6 * 32]
