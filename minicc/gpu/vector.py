@@ -210,9 +210,9 @@ def emit_source(kernel: Kernel, chunk_elements: int = 0) -> tuple[str, tuple[Typ
 
     Its arguments: a dict of buffers, and an array of each of these types to use as it likes.
     """
-    made, lines = dict[str, Type](), list[str]()
+    made, lines, names = dict[str, Type](), list[str](), Names()
     for piece in pieces(kernel):
-        writer = _Writer(chunked(piece, chunk_elements), Names(made))
+        writer = _Writer(chunked(piece, chunk_elements), names)
         lines += writer.run()
         made |= writer.made
     signature = f"def {function_name(kernel)}({', '.join(['buffers', *made])}):"
