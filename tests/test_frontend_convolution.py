@@ -197,6 +197,19 @@ def test_small_integers_are_convolved_in_i32(device: str):
     assert meaning(mc.conv_transpose2d, np.ones((1, 2, 2, 2), np.int32), w).dtype == np.int32
 
 
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
+def test_devices_give_pools_that_overlap_their_gradient(device: str):
+    x, weights = numbers(2, 4, 8, 8), numbers(2, 4, 4, 4)
+    want = np.zeros((2, 4, 10, 10))
+    inside = padded(x, (1, 1), (1, 1), -np.inf)
+    for n, c, y, z in np.ndindex(weights.shape):
+        window = inside[n, c, 2 * y:2 * y + 3, 2 * z:2 * z + 3]
+        row, column = np.unravel_index(window.argmax(), (3, 3))
+        want[n, c, 2 * y + row, 2 * z + column] += weights[n, c, y, z]
+    step = mc.jit(mc.grad(lambda x, w: (mc.max_pool2d(x, 3, 2, 1) * w).sum()), device)
+    assert same(step(Tensor(x), Tensor(weights)).numpy().astype(np.float64), want[:, :, 1:-1, 1:-1], 1e-6)
+
+
 def test_a_convolution_by_a_transposed_one_is_its_gradient():
     x, w = numbers(1, 2, 7), numbers(3, 2, 3)
     gradient = mc.grad(lambda x, w: mc.conv1d(x, w, stride=2, padding=1).sum())(Tensor(x), Tensor(w))
