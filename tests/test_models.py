@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -222,3 +223,18 @@ def test_a_small_resnet_learns_to_read_the_digits():
 def test_a_small_gpt_more_than_halves_its_loss():
     first, last = train.train_gpt(say=lambda line: None)
     assert last < 0.45 * first
+
+
+# -- a real size ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_gpt2_small_is_right_and_needs_little_more_than_its_weights():
+    tracemalloc.start()
+    params, tokens = gpt2.init(gpt2.SMALL), ids(1, 128, below=50257)
+    found = mc.jit(gpt2.forward, static_argnames="config")(params, gpt2.SMALL, Tensor(tokens)).numpy()
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 4 * 124_439_808 + (256 << 20)
+    want = reference.gpt2(float64(params), gpt2.SMALL, tokens)
+    assert np.abs(found - want).max() < 1e-5 * np.abs(want).max()
