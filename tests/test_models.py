@@ -124,17 +124,27 @@ def test_the_slope_along_the_gradient_is_its_length(name: str):
 # -- decoding ------------------------------------------------------------------------------------------------
 
 
-def test_llama_token_by_token_is_llama_at_once():
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
+def test_llama_token_by_token_is_llama_at_once(device: str):
     config, params, tokens = llama.TINY, shaken(llama.init(llama.TINY)), Tensor(ids(2, 9))
     whole, none = llama.forward(params, config, tokens)
     first, caches = llama.prefill(params, config, tokens[:, :4], length=12)
-    step, rows = mc.jit(llama.decode, static_argnames="config"), [first]
+    step, rows = mc.jit(llama.decode, device, static_argnames="config"), [first]
     for t in range(4, 9):
         logits, caches = step(params, config, tokens[:, t:t + 1], caches, Tensor(t))
         rows.append(logits)
     assert none is None and len(step.programs) == 1 and caches[0]["k"].shape == (2, 2, 12, 8)
     found = np.concatenate([row.numpy() for row in rows], 1)
     np.testing.assert_allclose(found, whole.numpy(), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype, digits", [("bf16", 2.0**-8), ("f16", 2.0**-11)])
+def test_a_model_in_16_bits_loses_only_their_digits(dtype: str, digits: float):
+    function, params, (tokens,), in_numpy = MODELS["llama"]()
+    narrow = tree_map(lambda x: x.astype(dtype), params)
+    found, want = function(narrow, Tensor(tokens)), in_numpy(float64(narrow), tokens)
+    assert str(found.dtype) == dtype  # a dozen roundings in a row, of half a digit each
+    assert np.abs(found.numpy() - want).max() < 12 * digits / 2 * np.abs(want).max()
 
 
 def test_an_expert_without_a_seat_leaves_the_token_as_it_is():
