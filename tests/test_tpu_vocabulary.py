@@ -117,6 +117,14 @@ def test_arrays_are_joined_along_any_axis(axis: int):
     assert (found == np.concatenate(arrays, axis)).all()
 
 
+@pytest.mark.parametrize(("count", "shape", "axis"), [
+    (24, (200, 128), 0), (32, (40, 12), 1), (64, (3000,), 0), (20, (1, 1000), 0)])
+def test_many_arrays_are_joined_without_running_out_of_registers(count: int, shape: tuple, axis: int):
+    arrays = [normal(*shape) + number for number in range(count)]
+    found = run(lambda op, *xs: op("concatenate", *xs, axis=axis), *arrays)
+    assert (found == np.concatenate(arrays, axis)).all()
+
+
 # ---- where to write ----
 
 UPDATE = {"set": None, "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}

@@ -16,7 +16,6 @@ reads.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partialmethod
@@ -43,9 +42,8 @@ ORIGIN = At(0, 0)
 _IDENTITY = {"sadd.s32": 0, "ssub.s32": 0, "smul.u32": 1, "sor.u32": 0, "sdiv.s32": 1}
 _COMMUTES = ("sadd.s32", "smul.u32", "smin.s32", "smax.s32", "sor.u32", "scmp.eq.s32")
 _PURE_SLOTS = ("scalar", "vector")
-# how many results are remembered at a time, of kinds of which a long body has more than there are registers:
-# masks, and differences, which say how many lanes a mask has
-_PASSING = {"m": 4, "s": 16}
+# how many results are remembered at a time, the latest to be asked for: a long body has more than registers
+_REMEMBERED = {"m": 4, "s": 32, "v": 48}
 
 
 @dataclass
@@ -57,7 +55,7 @@ class Writer:
     locs: tuple[Loc, ...] = ()
     code: list[Instr | str] = field(default_factory=list)
     _known: dict[tuple, Reg] = field(default_factory=dict)
-    _passing: dict[str, deque[tuple]] = field(default_factory=lambda: defaultdict(deque))
+    _latest: dict[str, dict[tuple, None]] = field(default_factory=lambda: {kind: {} for kind in _REMEMBERED})
     _count: dict[str, int] = field(default_factory=dict)
     _xlu: int = 0
 
@@ -80,6 +78,8 @@ class Writer:
         srcs = tuple(self.vector(s) if kind == "v" else s for kind, s in zip(info.srcs, srcs, strict=True))
         key = (name, tuple((type(s), repr(s) if isinstance(s, float) else s) for s in srcs), given)
         pure = info.slot in _PURE_SLOTS and not info.memory and into is None
+        if pure:
+            self.remember(info.dst, key)
         if pure and key in self._known:
             return self._known[key]
         dst = into or (self.register(info.dst) if info.dst else None)
@@ -88,16 +88,17 @@ class Writer:
             self._known = {k: r for k, r in self._known.items() if (Reg, into) not in k[1] and r != into}
         elif pure and dst is not None:
             self._known[key] = dst
-            if dst.kind == "m" or name == "ssub.s32":
-                self.forget(dst.kind, key)
         return dst or Reg("s", 0)
 
-    def forget(self, kind: str, key: tuple) -> None:
-        """Remember a result for a while: until some more of its kind have come."""
-        passing = self._passing[kind]
-        passing.append(key)
-        if len(passing) > _PASSING[kind]:
-            self._known.pop(passing.popleft(), None)
+    def remember(self, kind: str, key: tuple) -> None:
+        """Note that a result was asked for, and forget the one of its kind that was not for longest."""
+        latest = self._latest[kind]
+        latest.pop(key, None)
+        latest[key] = None
+        if len(latest) > _REMEMBERED[kind]:
+            oldest = next(iter(latest))
+            del latest[oldest]
+            self._known.pop(oldest, None)
 
     def vector(self, value: Operand) -> Operand:
         """A vector register that holds a number in all lanes; a register stays what it is."""
@@ -111,6 +112,7 @@ class Writer:
     def queued(self, push: str, pop: str, *srcs: Operand) -> Reg:
         """Push to a unit and pop the result, once for the same operands."""
         key = (push, tuple((type(s), s) for s in srcs))
+        self.remember("v", key)
         if key not in self._known:
             self.op(push, *srcs)
             self._known[key] = self.op(pop)

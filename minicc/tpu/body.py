@@ -28,7 +28,7 @@ from functools import partial, reduce
 from itertools import repeat
 
 from minicc.graph.ir import BOOL, I32, decode
-from minicc.kernel.ir import Block, Index, Statement
+from minicc.kernel.ir import Block, Index, Statement, post_order
 from minicc.tpu.across import reduce_block, transpose_block
 from minicc.tpu.assembly import ORIGIN, At, Scalar, Writer
 from minicc.tpu.isa import Operand, Reg
@@ -60,6 +60,7 @@ class Body:
     made: dict[tuple[Block, Frame], Home] = field(default_factory=dict)
     prepared: set[tuple[Block, Frame]] = field(default_factory=set)
     shared: set[Block] = field(default_factory=set)
+    heights: dict[Block, int] = field(default_factory=dict)
 
     def statement(self, statement: Statement) -> None:
         """Compute a value into its target."""
@@ -67,12 +68,19 @@ class Body:
         self.prepared.clear()
         home, value = self.refs[statement.target], statement.value
         self.shared = _shared(value)
+        for block in post_order(value):
+            self.heights[block] = 1 + max((self.heights[arg] for arg in block.args), default=0)
         parts = sorted(value.args, key=lambda arg: arg.op == "dot") if value.op == "add" else []
         if parts and parts[1].op == "dot" and parts[0].attrs.get("ref") == statement.target:
             matmul(self, parts[1], home, accumulate=True)  # acc = add(acc, dot(...)): in place
         else:
             self.prepare(value, home.frame)
             self.store_all(value, home)
+
+    def late(self, block: Block) -> tuple[bool, int]:
+        """The order in which operands are computed, so that few registers wait: those that take many steps
+        first, masks last."""
+        return block.dtype == BOOL, -self.heights[block]
 
     def prepare(self, block: Block, frame: Frame) -> None:
         """Make what is needed before the value can be computed place by place in this frame."""
@@ -170,7 +178,8 @@ class Nest:
         """A value at a place: a vector register, or a number if it is constant; a bool that was computed here
         is a mask register."""
         frame = self.frame.only(block.axes)
-        key = (block, row if frame.rows else ORIGIN, panel if frame.cols else ORIGIN)
+        passing = block.op == "iota" or (block.dtype == BOOL and block.op != "load")  # cheaper made than kept
+        key = (block, row if frame.rows or passing else ORIGIN, panel if frame.cols or passing else ORIGIN)
         if key not in self.known:
             self.known[key] = self._compute(block, frame, row, panel)
         return self.known[key]
@@ -186,7 +195,7 @@ class Nest:
         home = body.made.get((block, frame), home)
         if home is not None:
             return self.load(home, row, panel, block)
-        ordered = sorted(block.args, key=lambda arg: arg.dtype == BOOL)  # masks last: there are few
+        ordered = sorted(block.args, key=body.late)
         found = dict(zip(ordered, map(self.value, ordered, repeat(row), repeat(panel)), strict=False))
         args = tuple(map(found.__getitem__, block.args))  # no loops: bodies are deep
         write.locs = block.locs or write.locs
