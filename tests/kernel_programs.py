@@ -21,6 +21,8 @@ TARGET = Target(
     launch_cycles=100, dot_flops_per_cycle=20000.0, dot_units=4, dot_row_cycles=6, dot_fill_cycles=1000,
     vector_ops_per_cycle=4000.0)
 
+ONE_DOT = replace(TARGET, reduces_after_dot=False)  # ... and one whose kernels end with their dot
+
 MLP = """
 graph mlp(x: f32[200,300], w: f32[300,130], b: f32[130]) {
   %0 = dot_general(x, w) contract=[1]x[0] batch=[]x[] : f32[200,130]

@@ -24,7 +24,7 @@ from minicc.graph.elementwise import REDUCE
 from minicc.graph.ir import BOOL, F32, I32, DType, Graph, Node, Type, Value
 from minicc.kernel.collapse import collapse
 from minicc.kernel.cost import Target
-from minicc.kernel.index import Axis, AxisKind, Index, Lookup
+from minicc.kernel.index import Axis, AxisKind, Crossing, Index, Lookup
 from minicc.kernel.ir import (
     COMBINE,
     Block,
@@ -38,6 +38,7 @@ from minicc.kernel.ir import (
 from minicc.kernel.positions import Position, non_unit, operand_positions, view_source
 
 LARGEST_BODY = 64  # ops in one body; a longer chain of ops becomes several kernels
+Dropped = tuple[tuple[Index, int], ...]  # walks of dimensions, and the dimensions' sizes
 MOVES = ("broadcast_in_dim", "transpose", "reshape", "slice", "reverse", "gather", "dynamic_slice",
          "optimization_barrier")
 OUTPUT_AXES = ((), ("n",), ("m", "n"), ("b", "m", "n"), ("b", "h", "m", "n"))
@@ -55,26 +56,35 @@ class Pull:
     fused: Collection[Node]
     graph: Graph
     buffer: Callable[[Node], str]
+    splits: Mapping[str, int] = field(default_factory=dict)  # axis -> the inner size of the two it becomes
+    names: set[str] = field(default_factory=set)
     sizes: dict[str, int] = field(default_factory=dict)
     operands: dict[tuple, Operand] = field(default_factory=dict)
     scalars: dict[tuple, Operand] = field(default_factory=dict)
     known: dict[tuple[Value, Position], Block] = field(default_factory=dict)
     ops: int = 0
 
-    def axis(self, size: int, wish: str) -> str:
-        """A new axis, named as wished or with a number behind it."""
+    def walk(self, size: int, wish: str) -> Index:
+        """An index along a new axis, named as wished or with a number behind it; if split, along two."""
         name, number = wish, 1
-        while name in self.sizes:
+        while name in self.names:
             number += 1
             name = f"{wish}{number}"
-        self.sizes[name] = size
-        return name
+        self.names.add(name)
+        return self._axis(name, size)
+
+    def _axis(self, name: str, size: int) -> Index:
+        if name not in self.splits:
+            self.sizes[name] = size
+            return Index.axis(name)
+        inner = self.splits[name]
+        return self._axis(f"{name}o", size // inner).scaled(inner).plus(self._axis(f"{name}i", inner))
 
     def position(self, shape: tuple[int, ...]) -> Position:
         """A new axis for each dimension that is not 1: where a kernel's result is walked."""
         rank = len(non_unit(shape))
         wishes = iter(OUTPUT_AXES[rank] if rank < len(OUTPUT_AXES) else [f"d{dim}" for dim in range(rank)])
-        return tuple(Index() if size == 1 else Index.axis(self.axis(size, next(wishes))) for size in shape)
+        return tuple(Index() if size == 1 else self.walk(size, next(wishes)) for size in shape)
 
     def grid(self, kinds: Mapping[str, AxisKind]) -> tuple[Axis, ...]:
         """All axes in order, untiled, but for those that a lookup walks: these have blocks of one element."""
@@ -85,10 +95,10 @@ class Pull:
                      for kind in (AxisKind.PARALLEL, AxisKind.WHOLE, AxisKind.SEQUENTIAL)
                      for name, size in self.sizes.items() if kinds[name] is kind)
 
-    def pull(self, value: Value, position: Position, dropped: tuple[str, ...]) -> Block:
-        """The block of `value` at `position`. dropped: axes that a broadcast just lost, so that a reduction
-        below it walks the same axis as the code above it (max and exp of a softmax see the row as one
-        axis)."""
+    def pull(self, value: Value, position: Position, dropped: Dropped) -> Block:
+        """The block of `value` at `position`. dropped: the walks of dimensions that a broadcast just lost, so
+        that a reduction below it walks the same axis as the code above it (max and exp of a softmax see the
+        row as one axis)."""
         key = (value, position)
         if key not in self.known:
             self.ops += 1
@@ -97,7 +107,7 @@ class Pull:
             self.known[key] = self._make(value, position, dropped)
         return self.known[key]
 
-    def _make(self, value: Value, position: Position, dropped: tuple[str, ...]) -> Block:
+    def _make(self, value: Value, position: Position, dropped: Dropped) -> Block:
         node = value.node
         if node.op == "constant" and node.attrs["value"].ndim == 0:
             scalar = {"value": node.attrs["value"]}
@@ -106,7 +116,7 @@ class Pull:
             return self._load(value, position, 0.0, node)
         return self.compute(value, position, dropped)
 
-    def compute(self, value: Value, position: Position, dropped: tuple[str, ...]) -> Block:
+    def compute(self, value: Value, position: Position, dropped: Dropped) -> Block:
         """The block that computes a node here, whether or not it is fused (the root of a kernel is not)."""
         node, locs = value.node, self.graph.lines(value.node)
         if node.op in ("pad", "concatenate"):
@@ -114,11 +124,15 @@ class Pull:
         if node.op == "iota":
             index = position[node.attrs["axis"]]
             return Block("iota", (), {"index": index}, value.dtype, index.axes, locs)
-        make = Making(self, node.op == "reduce", [name for name in dropped if name not in _axes(position)])
+        if node.op == "reshape" and view_source(value).node not in self.fused:
+            return self._load(value, position, 0.0, node)  # a view of a buffer, whatever its rule says
+        spare = [pair for pair in dropped if not set(pair[0].axes) & set(_axes(position))]
+        make = Making(self, spare if node.op == "reduce" else [])
         positions = operand_positions(node, position, make)
         if node.op in MOVES:
-            lost = tuple(name for name in _axes(position) if name not in _axes(positions[0]))
-            return self.pull(node.operands[0], positions[0], dropped + lost)
+            still = set(_axes(positions[0]))
+            lost = [pair for pair in zip(position, value.shape, strict=True) if not set(pair[0].axes) & still]
+            return self.pull(node.operands[0], positions[0], (*dropped, *lost))
         made = make.made
         args = [self.pull(*pair, dropped) for pair in zip(node.operands, positions, strict=True)]
         if any(name not in arg.axes for name in made for arg in args):
@@ -133,12 +147,12 @@ class Pull:
         kept = tuple(name for name in axes if name not in made)
         return Block(op, tuple(args), attrs, value.dtype, kept, locs)
 
-    def _joined(self, node: Node, position: Position, dropped: tuple[str, ...]) -> Block:
+    def _joined(self, node: Node, position: Position, dropped: Dropped) -> Block:
         """A pad or a concatenation: each operand at its shifted position, chosen where that is inside it.
 
         What an operand gives outside does not matter, but that it can be read there: see _load.
         """
-        positions = operand_positions(node, position, Making(self, False, []))
+        positions = operand_positions(node, position, Making(self, []))
         if node.op == "pad":
             operand, fill = node.operands
             if operand.node not in self.fused and fill.op == "constant":
@@ -170,15 +184,31 @@ class Pull:
 
     def _within(self, index: Index, size: int, node: Node) -> list[Block]:
         """The tests that an index is inside a dimension; those that always hold are left out."""
-        low, high = self.reach(index)
+        low, high = index.reach(self.sizes)
         tests = [("ge", 0)] * (low < 0) + [("lt", size)] * (high >= size)
         return [self._compare(index, direction, limit, node) for direction, limit in tests]
 
-    def reach(self, index: Index) -> tuple[int, int]:
-        """The smallest and the largest value that an index takes over all its axes."""
-        spans = [stride * (self.sizes[name] - 1) for name, stride in index.terms]
-        low, high = (index.offset + sum(edge(span, 0) for span in spans) for edge in (min, max))
-        return low, high + sum(lookup.clamp or 0 for lookup in index.lookups)
+
+    def viewed(self, type: Type, index: Position) -> tuple[Type, Position]:
+        """A view in which each dimension that several axes walk, one within the other, is one dimension for
+        each: 32*h+d of 256 as (h, d) of 8 x 32."""
+        shape: list[int] = []
+        parts: list[Index] = []
+        for size, part in zip(type.shape, index, strict=True):
+            rest: list[tuple[int, Index]] = []
+            for _, stride in sorted(part.terms, key=lambda term: -term[1])[:-1]:
+                if stride < 2 or size % stride:
+                    break
+                try:
+                    outer, inner = part.divided(stride, self.sizes)
+                except Crossing:
+                    break
+                rest.append((size // stride, outer))
+                size, part = stride, inner
+            for elements, one in (*rest, (size, part)):
+                shape.append(elements)
+                parts.append(one)
+        return Type(type.dtype, tuple(shape)), tuple(parts)
 
     def scalar(self, value: Value) -> str:
         """The name of an array whose elements indices look up."""
@@ -195,11 +225,11 @@ class Pull:
     def _load(self, value: Value, position: Position, fill: float, reader: Node) -> Block:
         """Read a buffer, and `fill` where the position leaves it; dimensions of 1 that it does not leave are
         dropped from the view."""
-        reaches = [self.reach(index) for index in position]
+        reaches = [index.reach(self.sizes) for index in position]
         leaves = [low < 0 or high >= size for (low, high), size in zip(reaches, value.shape, strict=True)]
         kept = [dim for dim, size in enumerate(value.shape) if size != 1 or leaves[dim]]
-        view = Type(value.dtype, tuple(value.shape[dim] for dim in kept))
-        index = tuple(position[dim] for dim in kept)
+        view, index = self.viewed(Type(value.dtype, tuple(value.shape[dim] for dim in kept)),
+                                  tuple(position[dim] for dim in kept))
         if any(found.lookups for found, leaving in zip(position, leaves, strict=True) if leaving):
             raise Illegal("it would look up a place outside of an array")
         buffer = self.buffer(view_source(value).node)
@@ -218,16 +248,26 @@ class Making:
     lookups."""
 
     body: Pull
-    shares: bool
-    spare: list[str]
+    spare: list[tuple[Index, int]]
     made: list[str] = field(default_factory=list)
 
-    def axis(self, size: int, wish: str = "k") -> str:
-        """A new axis, or one of the spare ones of this size."""
-        reuse = [name for name in self.spare if self.body.sizes[name] == size and name not in self.made]
-        name = reuse[0] if self.shares and reuse else self.body.axis(size, wish)
-        self.made.append(name)
-        return name
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The size of every axis so far."""
+        return self.body.sizes
+
+    def walk(self, size: int) -> Index:
+        """An index along a new axis, or along the spare ones of a dimension of this size."""
+        reuse = [index for index, lost in self.spare if lost == size and self._is_walk(index, size)]
+        index = reuse[0] if reuse else self.body.walk(size, "k")
+        self.made += index.axes
+        return index
+
+    def _is_walk(self, index: Index, size: int) -> bool:
+        """Whether an index takes each value below the size once."""
+        elements = prod(self.sizes[name] for name in index.axes)
+        fresh = not index.lookups and not set(index.axes) & set(self.made)
+        return fresh and elements == size and index.reach(self.sizes) == (0, size - 1)
 
     def lookup(self, scalars: Value, position: Position, clamp: int | None) -> Index:
         """A number of an i32 array, as an index."""
@@ -251,14 +291,29 @@ def build_kernel(
 
     Raises: Illegal, with the reason, if its axes cannot be walked by one grid or would not fit the target.
     """
-    body = Pull(fused, graph, buffer)
+    return with_splits(lambda splits: _kernel(Pull(fused, graph, buffer, splits), root, target))
+
+
+def with_splits(make: Callable[[Mapping[str, int]], Kernel]) -> Kernel:
+    """The kernel, made with as few axes split in two as its reshapes need."""
+    splits: dict[str, int] = {}
+    while True:
+        try:
+            return make(splits)
+        except Crossing as crossing:
+            if not crossing.axis:
+                raise Illegal(str(crossing)) from None
+            splits[crossing.axis] = crossing.inner
+
+
+def _kernel(body: Pull, root: Value, target: Target) -> Kernel:
     position = body.position(root.shape)
     names = _axes(position)
     value = body.compute(root, position, ())
     kinds = _axis_kinds(value, names, body.sizes)
     axes = body.grid(kinds)
     view = Type(root.dtype, tuple(body.sizes[name] for name in names))
-    out_name = buffer(root.node)
+    out_name = body.buffer(root.node)
     output = Operand(out_name, out_name, view, tuple(Index.axis(name) for name in names))
     statements, scratch = _statements(value, output.name, kinds)
     kernel = Kernel(kernel_name(value), axes, tuple(body.operands.values()), (output,), scratch, statements,
@@ -355,8 +410,8 @@ def _check(kernel: Kernel, target: Target) -> None:
     blocks = kernel.blocks()
     dots = [block for block in blocks if block.op == "dot"]
     whole = {axis.name: axis.size for axis in kernel.axes if axis.kind is AxisKind.WHOLE}
-    if len(dots) > 1:
-        raise Illegal("a kernel has one dot")
+    if len(dots) > 1 and not target.reduces_after_dot:
+        raise Illegal(f"a kernel of {target.name} has one dot")
     if dots and not target.reduces_after_dot and any(b.op == "reduce" for b in blocks):
         raise Illegal(f"{target.name} does not reduce in the kernel of a dot")
     row_bytes = 0

@@ -25,9 +25,10 @@ from dataclasses import dataclass, field
 
 from minicc.graph.ir import Graph, Node, Value, users
 from minicc.kernel.build import Illegal, build_kernel
-from minicc.kernel.cost import Cost, Target, cost
+from minicc.kernel.cost import Target, cost
 from minicc.kernel.ir import Kernel, Module
-from minicc.kernel.positions import has_position, view_source
+from minicc.kernel.positions import view_source
+from minicc.kernel.tile import sketch
 from minicc.kernel.update import UPDATES, base_buffer, build_update, copy_kernel, shares_buffer
 from minicc.trace import Step
 
@@ -46,7 +47,7 @@ class _State:
     fused: set[Node] = field(default_factory=set)
     roots_of: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
     kernels: dict[Node, Kernel] = field(default_factory=dict)
-    costs: dict[Node, Cost] = field(default_factory=dict)
+    cycles: dict[Node, float] = field(default_factory=dict)
 
     def build(self, root: Node, fused: set[Node]) -> Kernel:
         if root.op in UPDATES:
@@ -58,9 +59,13 @@ class _State:
         t<number>."""
         return self.names[node]
 
+    def price(self, kernel: Kernel) -> float:
+        """The cycles that the kernel will take, more or less."""
+        return cost(sketch(kernel, self.target), self.target).cycles
+
     def settle(self, root: Node, kernel: Kernel) -> None:
         self.kernels[root] = kernel
-        self.costs[root] = cost(kernel, self.target)
+        self.cycles[root] = self.price(kernel)
 
 
 def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Module:
@@ -74,7 +79,7 @@ def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Modu
         consumers = user_table.get(node, [])
         if node.op in LEAVES or node.op == "reshape":  # a reshape is a view of a buffer, or of nothing at all
             state.roots_of[node] = _roots(state, consumers)
-            if node.op == "reshape" and has_position(node):
+            if node.op == "reshape":
                 state.fused.add(node)
             continue
         reason = _decide(state, node, consumers, needed.get(node, ""))
@@ -121,7 +126,7 @@ def _needed_in_memory(graph: Graph) -> dict[Node, str]:
     needed = {}
     for node in graph.nodes():
         for number, value in enumerate(node.operands):
-            if not has_position(node) or _reads_memory(node, number):
+            if _reads_memory(node, number):
                 needed[view_source(value).node] = f"a {node.op} reads it, and needs it in memory"
     return needed | {view_source(value).node: "it is an output" for value in graph.outputs}
 
@@ -137,16 +142,16 @@ def _decide(state: _State, node: Node, consumers: list[Node], refusal: str) -> S
     """Fuse a node into all its users' kernels, or give it its own; say which and why."""
     roots = _roots(state, consumers)
     refusal = refusal or _refusal(state, node, roots)
+    together: dict[Node, Kernel] = {}
     if not refusal:
-        together = {**state.kernels}
         try:
-            together |= {root: state.build(root, state.fused | {node}) for root in roots}
+            together = {root: state.build(root, state.fused | {node}) for root in roots}
+            joint = sum(map(state.price, together.values()))
         except Illegal as illegal:
             refusal = str(illegal)
     alone = state.build(node, state.fused)
     if not refusal:
-        apart = cost(alone, state.target).cycles + sum(state.costs[root].cycles for root in roots)
-        joint = sum(cost(together[root], state.target).cycles for root in roots)
+        apart = state.price(alone) + sum(state.cycles[root] for root in roots)
         why = f"{joint:.0f} cycles fused, {apart:.0f} apart"
         if joint <= apart:
             state.fused.add(node)
@@ -165,7 +170,8 @@ def _refusal(state: _State, node: Node, roots: tuple[Node, ...]) -> str:
     dot_roots = [root for root in roots if _has_dot(state.kernels[root])]
     if node.op in UPDATES:
         return "it changes its buffer in place"
-    if node.op != "dot_general" and dot_roots and _epilogue_of_dot(node):
+    ends = not state.target.reduces_after_dot and _epilogue_of_dot(node)
+    if node.op != "dot_general" and dot_roots and ends:
         return "it ends a dot's kernel: there it is computed once, and a buffer follows in any case"
     return ""
 

@@ -22,10 +22,12 @@ from math import prod
 
 from minicc.errors import CompileError
 from minicc.graph.ir import F32
+from minicc.kernel.build import Illegal
 from minicc.kernel.cost import Cost, Target, cost
 from minicc.kernel.ir import AxisKind, Kernel
 from minicc.trace import Step
 
+SKETCHED, SKETCHED_ROW = 512, 64 * 512  # elements per axis of a sketched block, and if it has only one axis
 SHOWN_CANDIDATES = 8  # runners-up that the log keeps
 
 
@@ -62,6 +64,25 @@ def tile(kernel: Kernel, target: Target, *, log: list[Step] | None = None) -> Ke
             facts = f"{candidate.cost.cycles:.0f} cycles, {candidate.fast_bytes} bytes of fast memory"
             log.append(Step(f"{kernel.name} {candidate}", number == 0, facts))
     return kernel.tiled(fitting[0].blocks)
+
+
+def sketch(kernel: Kernel, target: Target) -> Kernel:
+    """The kernel in blocks that are likely and need no search: what fusion prices.
+
+    Raises: Illegal if not even the smallest blocks would fit the target's fast memory.
+    """
+    tiled = _tiled_axes(kernel, target)
+    likely = SKETCHED if len(tiled) > 1 else SKETCHED_ROW
+    blocks = {axis.name: axis.size if axis.kind is AxisKind.WHOLE else
+              min(axis.size, likely) if axis.name in tiled else 1 for axis in kernel.axes}
+    drawn = kernel.tiled(blocks)
+    while (size := fast_bytes(drawn, target)) > target.fast_bytes:
+        free = [axis for axis in drawn.axes if axis.kind is not AxisKind.WHOLE and axis.block > target.rows]
+        if not free:
+            raise Illegal(f"it would take {size} of {target.fast_bytes} bytes of fast memory")
+        largest = max(free, key=lambda axis: axis.block)
+        drawn = drawn.tiled({largest.name: largest.block // 2})
+    return drawn
 
 
 def _price(kernel: Kernel, blocks: dict[str, int], target: Target) -> Candidate:
