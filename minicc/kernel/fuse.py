@@ -24,10 +24,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from minicc.graph.ir import Graph, Node, Value, users
-from minicc.kernel.build import Illegal, build_kernel
+from minicc.kernel.build import build_kernel
 from minicc.kernel.cost import Target, cost
 from minicc.kernel.ir import Kernel, Module
 from minicc.kernel.positions import view_source
+from minicc.kernel.pull import Illegal
 from minicc.kernel.tile import sketch
 from minicc.kernel.update import UPDATES, base_buffer, build_update, copy_kernel, shares_buffer
 from minicc.trace import Step
@@ -52,7 +53,7 @@ class _State:
     def build(self, root: Node, fused: set[Node]) -> Kernel:
         if root.op in UPDATES:
             return build_update(self.graph, root, fused, self.buffer, self.target)
-        return build_kernel(self.graph, Value(root), fused, self.buffer, self.target)
+        return build_kernel(self.graph, [Value(root)], fused, self.buffer, self.target)
 
     def buffer(self, node: Node) -> str:
         """What the buffer of a node's result is called: the parameter's name, out (out1, out2, ...), or

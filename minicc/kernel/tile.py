@@ -22,9 +22,9 @@ from math import prod
 
 from minicc.errors import CompileError
 from minicc.graph.ir import F32
-from minicc.kernel.build import Illegal
 from minicc.kernel.cost import Cost, Target, cost
 from minicc.kernel.ir import AxisKind, Kernel
+from minicc.kernel.pull import Illegal
 from minicc.trace import Step
 
 SKETCHED, SKETCHED_ROW = 512, 64 * 512  # elements per axis of a sketched block, and if it has only one axis

@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from minicc.graph.ir import Graph, Node, Type, Value
-from minicc.kernel.build import Illegal, Making, Pull, finished, kernel_name, with_splits
+from minicc.kernel.build import finished, kernel_name, with_splits
 from minicc.kernel.cost import Target
 from minicc.kernel.index import Axis, AxisKind, Index
 from minicc.kernel.ir import COMBINE, OLD, Block, Guard, Kernel, Operand, Statement
 from minicc.kernel.positions import Position, view_source, window
+from minicc.kernel.pull import Illegal, Making, Pull
 
 UPDATES = ("scatter", "dynamic_update_slice")
 
