@@ -12,40 +12,25 @@ functional. Changing the compiler: using. Errors: MiniccError and its children; 
 data becomes 32-bit.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from minicc.errors import (
-    CompileError,
-    DtypeError,
-    MachineFault,
-    MiniccError,
-    OutOfRangeError,
-    ShapeError,
-    Todo,
-)
-from minicc.frontend.tensor import Tensor, realise  # first of the frontend: its files know each other
-from minicc.slots import using
+import minicc.trace  # now, or else whoever imports it first would put it in the place of mc.trace
 
-from minicc.frontend import functional, io, methods, nn, optim, random  # isort: skip
-from minicc.frontend.arrays import NAMES, PrecisionNotice  # isort: skip
-from minicc.frontend.autograd import grad, jacrev, value_and_grad, vjp  # isort: skip
-from minicc.frontend.checkpoint import checkpoint  # isort: skip
-from minicc.frontend.jit import compile, jit  # isort: skip
-from minicc.tools import debug  # isort: skip
+if TYPE_CHECKING:  # for editors, which do not run what they read
+    from minicc.face import Tensor, compile, functional, grad, io, jit, nn, optim, random, using  # noqa: F401
 
 __version__ = "0.1.0"
-_BUILT_IN = {"abs", "all", "any", "bool", "divmod", "float", "int", "max", "min", "pow", "round", "sum"}
-_DTYPES = {name: dtype for name, dtype in NAMES.items() if name not in _BUILT_IN}
-if TYPE_CHECKING:
-    def __getattr__(name: str) -> Any:
-        """The names of the tables."""
+del minicc, globals()["trace"]
 
-globals().update(methods.FUNCTIONS | _DTYPES)  # mc.exp, mc.zeros, mc.bfloat16, ...: the tables are the lists
-debug.watch_if_asked()
 
-__all__ = [
-    "CompileError", "DtypeError", "MachineFault", "MiniccError", "OutOfRangeError", "PrecisionNotice",
-    "ShapeError", "Tensor", "Todo", "checkpoint", "compile", "functional", "grad", "io", "jacrev", "jit",
-    "nn", "optim", "random", "realise", "using", "value_and_grad", "vjp",
-    *sorted({*methods.FUNCTIONS, *_DTYPES} - _BUILT_IN),
-]
+def __getattr__(name: str) -> Any:
+    """A name of face.py, which holds them all; or a part of the package, which is there once face.py is."""
+    face = None if name.startswith("__") and name != "__all__" else import_module("minicc.face")
+    if name not in globals() and not hasattr(face, name):
+        raise AttributeError(f"module 'minicc' has no attribute {name!r}", name=name, obj=face)
+    return globals().get(name) or getattr(face, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *import_module("minicc.face").__all__})

@@ -68,6 +68,7 @@ class Levels:
     scheduled: Any = None
     program: Any = None  # a tpu's Program, a gpu's GPUProgram
     records: list[PassRecord] = field(default_factory=list)
+    fast_math: bool = False  # may simplify change last bits?
 
     def each_kernel(self, change: Callable[[Kernel], Any]) -> Module:
         """The module with `change` applied to each kernel."""
@@ -93,7 +94,7 @@ class Pass(NamedTuple):
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("simplify", simplify, "graph", lambda run, at: run(at.graph)),
+    Pass("simplify", simplify, "graph", lambda run, at: run(at.graph, fast_math=at.fast_math)),
     Pass("legalize", legalize, "graph", lambda run, at: run(at.graph)),
     Pass("fuse", fuse, "module", lambda run, at: run(at.graph, at.device.target)),
     Pass("tile", tile, "module", lambda run, at: at.each_kernel(lambda k: run(k, at.device.target))),
@@ -108,9 +109,9 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def run_passes(graph: Graph, device: Device, logging: bool = False) -> Levels:
+def run_passes(graph: Graph, device: Device, logging: bool = False, fast_math: bool = False) -> Levels:
     """Run every pass of the device over a graph. logging: keep each pass's decisions in its record."""
-    levels = Levels(device, graph)
+    levels = Levels(device, graph, fast_math=fast_math)
     before: object = graph
     for name, function, fills, call, only in PASSES:
         if not device.name.startswith(only):
@@ -229,7 +230,7 @@ class Compiled:
     def explain(self) -> str:
         """Why these kernels, tiles and places: every decision, and what it was weighed against."""
         device = self.levels.device
-        levels = run_passes(numbered(self.raw_graph), device, logging=True)
+        levels = run_passes(numbered(self.raw_graph), device, True, self.levels.fast_math)
         return explanation(levels.records, self.kernels, device.target)
 
 
@@ -238,8 +239,11 @@ on_run: list[Callable[[Compiled, float], Any]] = []  # called after each run, wi
 _cache: dict[tuple, Levels] = {}
 
 
-def compile_graph(graph: Graph, device: Any = None, mode: str = "vector") -> Compiled:
+def compile_graph(graph: Graph, device: Any = None, mode: str = "vector",
+                  fast_math: bool = False) -> Compiled:
     """The program of a graph on a device, compiled or remembered.
+
+    fast_math: let simplify use rules that may change the last bits, and take nan and infinities for absent.
 
     Raises: CompileError (or a child of it) naming the user's line, whatever pass it comes from.
     """
@@ -247,12 +251,12 @@ def compile_graph(graph: Graph, device: Any = None, mode: str = "vector") -> Com
     if mode not in MODES or (mode == "lane" and not where.name.startswith("gpu")):
         raise CompileError("device", f"{where.name} has no such mode", got=repr(mode),
                            need="vector or, on a gpu, lane")
-    key = (structure(graph), repr(where), current_slots())
+    key = (structure(graph), repr(where), fast_math, current_slots())
     lines = tuple(graph.lines(node) for node in graph.nodes())
     fresh = key not in _cache
     if fresh:
         with speaking_of(lines):
-            _cache[key] = run_passes(numbered(graph), where, logging=bool(on_compile))
+            _cache[key] = run_passes(numbered(graph), where, bool(on_compile), fast_math)
     mark_used(tuple(record.name for record in _cache[key].records))
     compiled = Compiled(graph, where.name, mode, _cache[key], lines)
     for hook in on_compile if fresh else ():

@@ -42,7 +42,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tpu": BASE | {"graph", "kernel"},
     "gpu": BASE | {"graph", "kernel"},
     **{part: BASE | set(ROOMS) | COMPILER for part in COMPILER},
-    "minicc": BASE | set(ROOMS) | COMPILER | {"tools"},  # the public face; of tools, only MINICC_DEBUG
+    "minicc": BASE | {"face"},
+    "face": BASE | set(ROOMS) | COMPILER | {"tools"},  # of tools, only MINICC_DEBUG
     "tools": BASE | set(ROOMS) | COMPILER | {"minicc"},
     "__main__": {"tools"},
     "viz": BASE | set(ROOMS) | COMPILER | {"minicc", "tools"},

@@ -84,8 +84,6 @@ ALGEBRA_CASES = [
      "broadcast_in_dim"),
     ("x < x -> false", INTS, "%0 = compare(x, x) direction=ge : bool[3,4]", "broadcast_in_dim"),
     ("x < x -> false", f"bool {INTS}", "%0 = compare(x, x) direction=eq : bool[3,4]", "broadcast_in_dim"),
-    ("unsigned < 0 -> false", UNSIGNED, "%0 = compare(x, T(0)) direction=lt : bool[3,4]", "broadcast_in_dim"),
-    ("unsigned < 0 -> false", UNSIGNED, "%0 = compare(x, T(0)) direction=ge : bool[3,4]", "broadcast_in_dim"),
     *(("not (x < y) -> x >= y", FLOATS if direction in ("eq", "ne") else INTS,
        f"%a = compare(x, y) direction={direction} : bool[3,4] %0 = not(%a) : bool[3,4]", "compare")
       for direction in ("eq", "ne", "lt", "le", "gt", "ge")),

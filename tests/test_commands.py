@@ -376,6 +376,22 @@ def test_a_reader_that_leaves_early_is_no_error():
     process.stderr.close()
 
 
+def test_importing_minicc_brings_in_nothing_until_a_name_is_asked_for():
+    script = """if True:
+        import sys, minicc
+        print(sorted(name for name in sys.modules if name.startswith("minicc")))
+        import minicc.trace
+        print(callable(minicc.trace), callable(minicc.Tensor), "zeros" in dir(minicc), hasattr(minicc, "nope"))
+    """
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["['minicc', 'minicc.trace']", "True True True False"]
+
+
+@pytest.mark.parametrize("module", ["frontend.ops", "frontend.vjp", "frontend.nn", "tools.bench", "face"])
+def test_whichever_module_comes_first_the_others_follow(module: str):
+    subprocess.run([sys.executable, "-c", f"import minicc.{module}"], check=True)
+
+
 def test_python_dash_m_says_its_version():
     words = [sys.executable, "-m", "minicc", "--version"]
     assert subprocess.run(words, capture_output=True, text=True).stdout.startswith("minicc 0.")

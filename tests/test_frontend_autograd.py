@@ -271,6 +271,11 @@ def test_a_checkpoint_changes_no_value_on_any_device(device: str):
         np.testing.assert_allclose(one[1].numpy(), other[1].numpy(), rtol=2e-5, atol=1e-5)
 
 
+def test_waiting_costs_no_kernel():
+    module = mc.compile(deep(mc.checkpoint(block), 3), X, WEIGHTS[:3]).kernels
+    assert len(module.kernels) > 3 and not any("copy" in kernel.name for kernel in module.kernels)
+
+
 def test_a_checkpoint_may_close_over_tensors_take_settings_and_return_trees():
     scale = Tensor(3.0)
 
@@ -289,6 +294,41 @@ def test_checkpoints_inside_each_other_and_second_derivatives_are_right():
     first, second = mc.grad(outer), mc.grad(mc.grad(outer))
     np.testing.assert_allclose(first(Tensor(x)).item(), 2 * x * np.exp(x * x), rtol=1e-6)
     np.testing.assert_allclose(second(Tensor(x)).item(), (2 + 4 * x * x) * np.exp(x * x), rtol=1e-6)
+
+
+# -- errors --------------------------------------------------------------------------------------------------
+
+V = Tensor([1.0, 2.0])
+
+
+def multiplied(x: Tensor, updates: Tensor) -> Tensor:
+    return node("scatter", x, Tensor([0, 0]), updates, axis=0, kind="prod")
+
+
+PULLBACK = mc.vjp(lambda x: {"y": x * x}, V)[1]
+WRONG: tuple[tuple[str, Callable, type, list[str]], ...] = (
+    ("a gradient of another shape", lambda: PULLBACK({"y": mc.ones(1)}), mc.ShapeError, ["f32[1]", "f32[2]"]),
+    ("a gradient of another dtype", lambda: PULLBACK({"y": V.int()}), mc.ShapeError, ["i32[2]", "f32[2]"]),
+    ("a gradient that is no tensor", lambda: PULLBACK({"y": "a"}), mc.DtypeError, ["str"]),
+    ("a gradient of another structure", lambda: PULLBACK([V]), mc.CompileError, ["structure"]),
+    ("vjp of integers", lambda: mc.vjp(lambda x: x, Tensor([1])), mc.DtypeError, ["args[0]", "i32[1]"]),
+    ("vjp with an integer result", lambda: mc.vjp(lambda x: [x, x.int()], V), mc.DtypeError, ["i32[2]"]),
+    ("vjp with a number as result", lambda: mc.vjp(lambda x: 3.0, V), mc.DtypeError, ["a float"]),
+    ("vjp of a tensor", lambda: mc.vjp(V, V), mc.CompileError, ["vjp(f, x)"]),
+    ("jacrev of a tensor", lambda: mc.jacrev(V), mc.CompileError, ["jacrev(f)(x)"]),
+    ("jacrev of a tree", lambda: mc.jacrev(lambda x: [x, x])(V), mc.ShapeError, ["a list", "one tensor"]),
+    ("jacrev of nothing", lambda: mc.jacrev(lambda x: x[:0])(V), mc.ShapeError, ["f32[0]"]),
+    ("checkpoint of a tensor", lambda: mc.checkpoint(V), mc.CompileError, ["checkpoint(f)(x)"]),
+    ("updates of a product", lambda: mc.grad(lambda u: multiplied(V, u).sum())(V), mc.CompileError, ["prod"]),
+    ("a loss of bools", lambda: mc.grad(lambda x: (x > 0).max())(V), mc.DtypeError, []),
+)
+
+
+@pytest.mark.parametrize("name, wrong, kind, words", WRONG, ids=[row[0] for row in WRONG])
+def test_a_mistake_is_a_clear_error_at_its_line(name: str, wrong: Callable, kind: type, words: list[str]):
+    with pytest.raises(kind) as caught:
+        wrong()
+    assert all(word in str(caught.value) for word in [*words, "test_frontend_autograd.py"]), str(caught.value)
 
 
 # -- beside another library ----------------------------------------------------------------------------------

@@ -85,8 +85,8 @@ def test_convolution_is_the_sum_it_is_defined_by(rank: int):
         x, w = numbers(2, groups * per_group, *space), numbers(groups * outs, per_group, *kernel)
         bias = numbers(groups * outs)
         want = convolved(x, w, stride, padding, padding, dilation, groups) + bias.reshape(-1, *[1] * rank)
-        got = meaning(lambda *xs: CONV[rank](*xs, stride, padding, dilation, groups), x, w, bias)  # noqa: B023
-        assert same(got, want)
+        settings = stride, padding, dilation, groups
+        assert same(meaning(lambda *xs: CONV[rank](*xs, *settings), x, w, bias), want)  # noqa: B023
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -164,6 +164,14 @@ def test_devices_convolve_and_pool_as_defined(device: str):
     step = mc.jit(lambda x, w: (mc.conv2d(x, w, None, 2, 1, 1, 2), mc.max_pool2d(x, 3, 2, 1)), device)
     wants = convolved(x, w, (2, 2), (1, 1), (1, 1), (1, 1), 2), pooled(x, (3, 3), (2, 2), (1, 1), "max")
     assert same([y.numpy().astype(np.float64) for y in step(Tensor(x), Tensor(w))], wants, 1e-5)
+
+
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_a_kernel_of_one_element_multiplies_the_numbers_and_not_their_bits(dtype: str, device: str):
+    x, w = mc.full((1, 2, 3), 3.0, dtype), mc.full((4, 1, 1), 1.5, dtype)
+    y = mc.jit(lambda x, w: mc.conv1d(x, w, groups=2), device)(x, w)
+    assert y.dtype.name == dtype and (y.numpy() == 4.5).all() and y.shape == (1, 4, 3)
 
 
 def test_a_convolution_by_a_transposed_one_is_its_gradient():

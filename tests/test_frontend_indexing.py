@@ -116,6 +116,17 @@ def test_where_indices_repeat_set_keeps_the_last_and_add_takes_all():
     assert meaning(lambda x, i, v: x.at[i].multiply(v), x + 1, rows, new).tolist() == [1, 8, 3]
 
 
+@pytest.mark.parametrize("name", KEYS)
+def test_gradients_go_through_what_a_key_reads_and_writes(name: str):
+    key = KEYS[name]
+    read, written, new = numbers(*A[key].shape), numbers(*A.shape), numbers(*A[key].shape)
+
+    def loss(x: Tensor, new: Tensor) -> Tensor:  # is linear, so that it is its gradient times x and new
+        return (x[key] * read).sum() + ((x.at[key].set(new) - x.at[key].add(new * 2)) * written).sum()
+    value, (gx, gn) = meaning(lambda x, new: (loss(x, new), mc.grad(loss, (0, 1))(x, new)), A, new)
+    assert same((gx * A).sum() + (gn * new).sum(), value, 1e-6)
+
+
 def test_an_index_has_the_gradient_of_what_it_reads():
     twice = mc.grad(lambda x: (x[[0, 0, 2], 1:] * 2).sum())(X)
     assert twice.tolist() == [[0, 4, 4, 4], [0] * 4, [0, 2, 2, 2]]
@@ -203,7 +214,10 @@ MISTAKES: list[tuple[str, Callable, type, list[str]]] = [
     ("a mask of too many axes", lambda: X[np.ones((3, 4, 1), bool)], mc.OutOfRangeError, ["too many"]),
     ("arrays that do not broadcast", lambda: X[[0, 1], [0, 1, 2]], mc.ShapeError, ["i32[2] and i32[3]"]),
     ("an index of an empty axis", lambda: mc.zeros(0, 2)[[0]], mc.OutOfRangeError, ["empty"]),
-    ("a slice with a tensor", lambda: mc.jit(lambda x, i: x[i[0]:])(X, Tensor([1])), mc.CompileError, []),
+    ("a slice that is computed", lambda: mc.jit(lambda x, i: x[i[0]:])(X, Tensor([1])), mc.CompileError,
+     ["bounds are numbers", "narrow"]),
+    ("nothing to take", lambda: X.take(None), mc.DtypeError, ["object[]"]),
+    ("a bool of numpy", lambda: X[np.True_], mc.DtypeError, ["a bool"]),
     ("a step of 0", lambda: X[::0], mc.DtypeError, ["slice(None, None, 0)"]),
     ("dots twice", lambda: X[..., ...], mc.OutOfRangeError, ["one '...'"]),
     ("values that do not fit", lambda: X.at[0].set([1.0, 2.0]), mc.ShapeError, ["f32[2]", "[4]"]),

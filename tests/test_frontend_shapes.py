@@ -87,6 +87,20 @@ def test_moving_elements_means_what_it_means_in_numpy(name: str):
         assert same(meaning(ours, x), theirs(x.astype(np.float64))), shape
 
 
+@pytest.mark.parametrize("name", [name for name in ON_MATRICES if name not in ("pad", "broadcast_arrays")])
+def test_a_gradient_is_moved_back_to_where_each_element_came_from(name: str):
+    def outputs(x: Tensor) -> list[Tensor]:
+        moved = ON_MATRICES[name][0](x)
+        return list(moved) if isinstance(moved, tuple) else [moved]
+    x = numbers(3, 4)
+    weights = [numbers(*y.shape) for y in outputs(Tensor(x))]
+
+    def loss(x: Tensor) -> Tensor:  # is linear, so that it is its gradient times x
+        return sum((y * w).sum() for y, w in zip(outputs(x), weights, strict=True))
+    value, gradient = meaning(lambda x: (loss(x), mc.grad(loss)(x)), x)
+    assert same((gradient * x).sum(), value)
+
+
 @pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric", "wrap"])
 def test_padding_with_copies_means_what_it_means_in_numpy(mode: str):
     for shape, widths in (((3, 4), 2), ((5,), (0, 11)), ((1, 3), ((2, 1), (0, 7))), ((2, 3, 2), 3)):
@@ -139,6 +153,9 @@ MISTAKES: list[tuple[str, Callable, type, list[str]]] = [
     ("shifts without axes", lambda: X.roll((1, 2, 3), (0, 1)), mc.ShapeError, ["pair up"]),
     ("negative widths", lambda: X.pad(-1), mc.ShapeError, ["-1", "slice"]),
     ("widths for other axes", lambda: X.pad(((1, 1),) * 3), mc.ShapeError, ["2 such pairs"]),
+    ("half an integer", lambda: Tensor([1]).pad(1, "constant", 0.5), mc.DtypeError, ["f32[] into i32[1]"]),
+    ("tiles of no number", lambda: X.tile(-1), mc.ShapeError, ["[-1]"]),
+    ("half a diagonal", lambda: X.tril(0.5), mc.DtypeError, ["integers"]),
     ("an unknown mode", lambda: X.pad(1, "mirror"), mc.CompileError, ["mirror", "reflect"]),
     ("copies of nothing", lambda: mc.zeros(0).pad(1, "edge"), mc.ShapeError, ["empty", "constant"]),
     ("flattening backwards", lambda: X.flatten(1, 0), mc.ShapeError, ["after the last"]),

@@ -13,7 +13,7 @@ from minicc.frontend.primitives import node
 from minicc.frontend.vjp import NO_GRADIENT, VJP
 from minicc.graph.evaluate import evaluate
 from minicc.graph.infer import OPS
-from minicc.graph.ir import Graph
+from minicc.graph.ir import BF16, F16, DType, Graph
 
 STEP = 1e-5
 
@@ -116,7 +116,7 @@ def starting(op: str, *starts: int, **attrs: object) -> Callable:
 
 
 def scatter_prod(x: Tensor) -> Tensor:
-    return scattered("prod", 0)(x, Tensor([[3., 2., 5.], [7., 9., 4.]]))
+    return scattered("prod", 0)(x, Tensor([[3., 2., 5.], [7., 9., 4.]], x.dtype))
 
 
 def product_to_f32(x: Tensor, y: Tensor) -> Tensor:
@@ -195,6 +195,14 @@ def test_a_second_derivative_equals_central_differences_of_the_first(name: str):
     fn, *shapes = CASES[name]
     loss = weighted(lambda *xs: fn(*[x * x for x in xs]))
     check(weighted(mc.grad(loss)), drawn(name, shapes))
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_every_gradient_has_the_dtype_of_its_argument(dtype: DType):
+    for name, (fn, *shapes) in CASES.items():
+        examples = [Tensor(array, dtype) for array in drawn(name, shapes)]
+        graph, _ = traced(mc.grad(weighted(fn), tuple(range(len(shapes)))), *examples)
+        assert [value.type for value in graph.outputs] == [x.type for x in examples], name
 
 
 @pytest.mark.parametrize("seed", range(8))

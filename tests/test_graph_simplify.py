@@ -15,6 +15,7 @@ from random_graphs import random_graph
 from simplify_algebra import ALGEBRA_CASES, FAST_CASES
 from simplify_movement import MOVEMENT_CASES
 
+import minicc as mc
 from minicc.graph.dtypes import DTYPES, DType, decode, encode
 from minicc.graph.evaluate import evaluate
 from minicc.graph.ir import Graph, Type
@@ -204,3 +205,20 @@ def test_random_graphs_keep_every_bit_and_twice_gives_once(seed, fast):
 def test_a_rule_can_be_left_out():
     graph = of("%0 = multiply(x, 1.0) : f32[3,4]")
     assert str(simplify(graph, rules=[rule for rule in RULES if rule.name != "x * 1 -> x"])) == str(graph)
+
+
+@pytest.mark.parametrize("options", [{}, {"fast_math": False}, {"fast_math": True}])
+def test_fast_math_reaches_simplify_from_compile_and_jit(options):
+    def third(x: mc.Tensor) -> mc.Tensor:
+        return x / 3.0
+    ops = ["multiply" if options.get("fast_math") else "divide"]
+    x = mc.Tensor([1.0, 2.0])
+    for compiled in (mc.compile(third, x, **options), mc.compile(mc.jit(third, **options), x)):
+        assert [n.op for n in compiled.graph.nodes() if n.operands] == ops
+        np.testing.assert_allclose(compiled(x).numpy(), [1 / 3, 2 / 3], rtol=1e-6)
+
+
+def test_a_slot_takes_the_fast_pass():
+    with mc.using(simplify=fast_simplify):
+        compiled = mc.compile(lambda x: x - x, mc.Tensor([1.0, 2.0]))
+    assert "subtract" not in str(compiled.graph)

@@ -239,6 +239,15 @@ def test_a_dot_of_bf16_takes_a_sixth_of_the_matrix_units_time():
     assert cycles == [2 * 2 * 256 * 6, 2 * 2 * 256]  # rows past two panels of columns, for two tiles of k
 
 
+@pytest.mark.parametrize("dtype", [F32, BF16, U32], ids=str)
+@pytest.mark.parametrize(("m", "n", "k"), [(12, 726, 223), (718, 18, 724), (527, 12, 823)])
+def test_the_masks_of_a_ragged_dot_find_registers(dtype: DType, m: int, n: int, k: int):
+    x, w = sample(dtype, m, k), sample(dtype, n, k)
+    to = F32 if dtype.kind == "f" else dtype
+    program = compiled(lambda op, x, w: op("dot_general", x, w, contract=((1,), (1,)), dtype=to), x, w)
+    assert any(axis.ragged for kernel in program.module.kernels for axis in kernel.axes)
+
+
 # ---- convolutions ----
 
 def convolved(x: np.ndarray, w: np.ndarray, stride: tuple, dilation: tuple, low: tuple,

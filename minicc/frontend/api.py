@@ -36,7 +36,7 @@ IN_TORCH = {
 }
 OF_NETWORKS = (  # in torch.nn.functional, if the name begins so
     "leaky_relu", "elu", "celu", "selu", "gelu", "silu", "mish", "soft", "hard", "tanhshrink", "relu",
-    "log_softmax", "one_hot", "linear", "embedding", "interpolate", "conv", "max_pool", "avg_pool",
+    "log_softmax", "cross", "one_hot", "linear", "embedding", "interpolate", "conv", "max_pool", "avg_pool",
     "adaptive")
 NOT_IN_TORCH = {
     "divmod", "cbrt", "nanprod", "nanvar", "nanstd", "nanmax", "nanmin", "percentile", "geomspace", "tri",

@@ -90,8 +90,8 @@ def narrowed(array: np.ndarray, target: DType) -> np.ndarray:
     if target.kind == "i" and array.dtype != target.numpy:
         integers = np.iinfo(target.numpy)
         fits, limits = (array >= integers.min) & (array <= integers.max), f"{integers.min} .. {integers.max}"
-    result = encode(array, target)
-    if target.kind == "f":  # an infinity that was meant is one already
+    result = np.asarray(encode(array, target))  # numpy makes scalars of arrays without axes
+    if target.kind == "f" and array.dtype != target.numpy:  # an infinity that was meant is one already
         fits, limits = np.isfinite(decode(result, target)) | ~np.isfinite(array), f"up to {LARGEST[target]}"
     if not fits.all():
         fail("Tensor", f"a number does not fit {target}", array[~fits].flat[0], limits, kind=OutOfRangeError)

@@ -251,9 +251,10 @@ def jacrev(fn: Callable, argnums: int = 0) -> Callable:
     @wraps(fn)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         call = _Traced(fn, _numbers(fn, argnums, args), args, kwargs)
-        out, = _outputs([call.result])
-        if not out.size:
-            fail("jacrev", "a result without elements has no Jacobian", out.type, "1 element or more")
+        out, *more = _outputs(call.result)
+        if more or not out.size:
+            got = call.result if isinstance(call.result, Tensor) else f"a {type(call.result).__name__}"
+            fail("jacrev", "the result has no Jacobian", got, "one tensor, of 1 element or more")
         with tracing(call.trace):
             place = reshape(node("iota", axis=0, shape=(out.size,), dtype=I32), out.shape)
             units = [as_tensor(place == i, out.dtype) for i in range(out.size)]

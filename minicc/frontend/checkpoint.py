@@ -109,6 +109,7 @@ class Recomputed:
 
     def _begin(self, region: frozenset[Node], result: Value, gradients: dict[Value, Tensor]) -> Tensor:
         """Have the inputs of a region wait for all gradients so far: those of the layers behind are final."""
+        self.done.add(self.trace.lift(gradients[result]))
         found = dict.fromkeys(map(self.trace.lift, gradients.values()))
         waited = [Tensor._made(value, self.trace) for value in found if value not in self.done]
         self.done.update(found)

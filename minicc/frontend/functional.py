@@ -52,11 +52,10 @@ def relu(x: TensorLike) -> Tensor:
     return ops.maximum(x, 0)
 
 
-@in_f32
-def sigmoid(x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x)), by whichever of exp(x) and exp(-x) does not overflow."""
-    below = exp(where(x < 0, x, -x))
-    return where(x < 0, below, 1.0) / (1 + below)
+EXP_OVERFLOWS = 88.72285  # the first f32 whose exponential is infinite
+
+sigmoid = formula("sigmoid", "1 / (1 + exp(-x)); where exp overflows, 0 with the gradient 0.",
+                  lambda x: 1 / (1 + exp(-ops.maximum(x, -EXP_OVERFLOWS))))
 
 
 @first_in_f32

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -32,7 +33,7 @@ from minicc.frontend import ops
 from minicc.frontend import tensor as tensors
 from minicc.frontend.primitives import TensorLike, as_integers, as_tensor, node
 from minicc.frontend.scope import EAGER, current, fail
-from minicc.frontend.shapes import broadcast, broadcast_shapes, flip, one_axis, reshape, transpose
+from minicc.frontend.shapes import broadcast_shapes, flip, one_axis, reshape, transpose
 from minicc.graph.ir import BOOL, I32
 
 if TYPE_CHECKING:
@@ -122,6 +123,10 @@ def _spelled_out(x: Tensor, items: list) -> list:
 def _elements(x: Tensor, axis: int, item: Any) -> range:
     """The elements that an integer or a slice picks along one axis."""
     size = x.shape[axis]
+    bounds = (item.start, item.stop, item.step) if isinstance(item, slice) else ()
+    if any(isinstance(one, tensors.Tensor) and one.lazy and current() is not EAGER for one in bounds):
+        fail("index", "the size of a slice is known while tracing, so its bounds are numbers", item,
+             hint="x.narrow(axis, start, length), whose start may be computed", kind=CompileError)
     try:
         if isinstance(item, bool):
             raise TypeError
@@ -130,9 +135,8 @@ def _elements(x: Tensor, axis: int, item: Any) -> range:
         _outside(x, axis, item)
     except (TypeError, ValueError):
         got = item if isinstance(item, slice) else f"a {type(item).__name__}"
-        hint = "dynamic_slice, for a start that is computed" if isinstance(item, slice) else "x.int()"
         fail("index", "only integers, slices, arrays of integers, masks, '...' and None can index a Tensor",
-             got, hint=hint, kind=DtypeError)
+             got, hint="" if bounds else "x.int()", kind=DtypeError)
     return range(picked, picked + 1) if isinstance(picked, int) else picked
 
 
@@ -158,6 +162,8 @@ def as_indices(op: str, x: Tensor, axis: int, indices: TensorLike) -> Tensor:
     wrong = (array < -size) | (array >= size)
     if wrong.any():
         _outside(x, axis, array[wrong][0])
+    if isinstance(found, tensors.Tensor) and found.dtype == I32 and not (array < 0).any():
+        return found  # so that whoever uses it again shares it
     return tensors.Tensor((array % max(size, 1)).astype(np.int32))
 
 
@@ -185,21 +191,23 @@ def looked_up(x: Tensor, plan: Plan, clamp: bool) -> tuple[Tensor, Tensor, list[
     sizes, moved = [x.shape[axis] for axis in axes], transpose(x, perm)
     behind = moved.shape[plan.place + len(axes):]
     merged = reshape(moved, [*moved.shape[:plan.place], math.prod(sizes), *behind])
-    arrays = list(plan.arrays.values())
-    shape = broadcast_shapes("index", arrays, *(index.shape for index in arrays))
-    flat, *more = (broadcast(index, shape) for index in arrays)
-    if more:
-        inside = [_clamped(index, size) for index, size in zip([flat, *more], sizes, strict=True)]
-        valid = [one == index for one, index in zip(inside, [flat, *more], strict=True)]
-        flat, all_valid = inside[0], valid[0]
-        for index, size, fits in zip(inside[1:], sizes[1:], valid[1:], strict=True):
-            flat, all_valid = flat * size + index, all_valid & fits
-        flat = flat if clamp else ops.where(all_valid, flat, -1)
+    given = list(plan.arrays.values())
+    broadcast_shapes("index", given, *(one.shape for one in given))
+    if len(given) == 1:
+        return merged, given[0], perm  # the op itself clamps, or drops
+    inside = [_clamped(one, size) for one, size in zip(given, sizes, strict=True)]
+    outside = [one != within for one, within in zip(given, inside, strict=True) if one is not within]
+    flat = inside[0]
+    for one, size in zip(inside[1:], sizes[1:], strict=True):
+        flat = flat * size + one
+    if outside and not clamp:
+        flat = ops.where(reduce(ops.bitwise_or, outside), -1, flat)
     return merged, flat, perm
 
 
 def _clamped(index: Tensor, size: int) -> Tensor:
-    return ops.minimum(ops.maximum(index, 0), max(size - 1, 0))
+    """Indices moved into their axis, if they are not known, and so checked, already."""
+    return ops.minimum(ops.maximum(index, 0), max(size - 1, 0)) if index.lazy else index
 
 
 def pick(x: Tensor, plan: Plan) -> Tensor:
@@ -229,7 +237,8 @@ def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
     """The elements at these places along an axis, or of the flat tensor."""
     x = reshape(x, -1) if axis is None else as_tensor(x)
     at = one_axis("take", x, 0 if axis is None else axis)
-    return index(x, (*[slice(None)] * at, indices))
+    found = _readable(indices)
+    return index(x, (*[slice(None)] * at, found if _is_array(found) else np.asarray(found)))
 
 
 def index_select(x: TensorLike, dim: int, index: TensorLike) -> Tensor:

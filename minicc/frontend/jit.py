@@ -64,7 +64,7 @@ class CompiledFunction:
 
     def __init__(self, source: Jit, call: Call, device: Device) -> None:
         graph, self.hidden, self._result = source.trace(call)
-        self.compiled = compile_graph(graph, device.spec)
+        self.compiled = compile_graph(graph, device.spec, fast_math=source.fast_math)
         self._take, self._key, self._kind = source.take, call.key, str(call)  # not the call, it holds data
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -96,9 +96,9 @@ class Jit:
 
     __name__ = "function"
 
-    def __init__(self, fn: Callable, device: str | None, static: tuple[str, ...]) -> None:
+    def __init__(self, fn: Callable, device: str | None, static: tuple[str, ...], fast_math: bool) -> None:
         update_wrapper(self, fn)
-        self.fn, self.device, self.static = fn, device, static
+        self.fn, self.device, self.static, self.fast_math = fn, device, static, fast_math
         self.programs: dict[tuple, CompiledFunction] = {}
         try:
             self.signature = inspect.signature(fn)
@@ -178,11 +178,12 @@ def _identifier(path: str) -> str:
 
 
 def jit(fn: Callable | None = None, device: str | None = None, *,
-        static_argnames: str | Sequence[str] = ()) -> Any:
+        static_argnames: str | Sequence[str] = (), fast_math: bool = False) -> Any:
     """fn, compiled: traced once for each kind of arguments (structure, shapes, dtypes, static values).
 
-    static_argnames: arguments that are settings, not tensors; each value is compiled for. Side effects of fn
-    happen while tracing, once. Works as a decorator, with arguments or without.
+    static_argnames: arguments that are settings, not tensors; each value is compiled for. fast_math: simplify
+    as if there were no nan and no infinities, and last bits did not matter. Side effects of fn happen while
+    tracing, once. Works as a decorator, with arguments or without.
 
     >>> double = jit(lambda x: x + x)
     >>> double(Tensor([1., 2.])).tolist()
@@ -190,21 +191,25 @@ def jit(fn: Callable | None = None, device: str | None = None, *,
     """
     find(device, user_line())
     if fn is None:
-        return partial(jit, device=device, static_argnames=static_argnames)
+        return partial(jit, device=device, static_argnames=static_argnames, fast_math=fast_math)
     if not callable(fn):
         got, hint = f"a {type(fn).__name__}", "jit(f)(x), not jit(f(x))"
         fail("jit", "this is not a function", got, hint=hint, kind=CompileError)
-    return Jit(fn, device, (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames))
+    static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    return Jit(fn, device, static, fast_math)
 
 
-def compile(fn: Callable, *args: Any, device: str | None = None, **kwargs: Any) -> CompiledFunction:
-    """fn compiled for arguments like these: something to call and to look into.
+def compile(fn: Callable, *args: Any, device: str | None = None, fast_math: bool | None = None,
+            **kwargs: Any) -> CompiledFunction:
+    """fn compiled for arguments like these: something to call and to look into. fast_math: see jit.
 
     >>> compile(lambda x: x + x, Tensor([1., 2.]))(Tensor([3., 4.])).tolist()
     [6.0, 8.0]
     """
     made = fn if isinstance(fn, Jit) else jit(fn)
-    made = made if device is None else jit(made.fn, device, static_argnames=made.static)
+    if device is not None or fast_math is not None:
+        fast = made.fast_math if fast_math is None else fast_math
+        made = jit(made.fn, device or made.device, static_argnames=made.static, fast_math=fast)
     if not args and not kwargs and made.signature.parameters:
         what, need = f"example arguments for {made.__name__} are missing", f"{made.__name__}{made.signature}"
         hint = "compile(fn, x), or jit(fn), which compiles at the first call"

@@ -40,6 +40,7 @@ from minicc.frontend.shapes import (
     squeeze,
     unsqueeze,
 )
+from minicc.frontend.updates import as_values
 
 if TYPE_CHECKING:
     from minicc.frontend.tensor import Tensor
@@ -222,13 +223,14 @@ def pad(x: TensorLike, pad_width: Any, mode: str = "constant", constant_values: 
         fail("pad", "there is no such mode", repr(mode), ", ".join(_PAD_MODES), kind=CompileError)
     if mode == "constant":
         low, high = ([pair[side] for pair in widths] for side in (0, 1))
-        fill = as_tensor(constant_values, x.dtype)
+        fill = as_values("pad", x, constant_values)
         return node("pad", x, fill, low=low, high=high) if any(low + high) else x
     for axis, (before, after) in enumerate(widths):
-        if before + after and not x.shape[axis]:
+        old = np.arange(x.shape[axis])
+        if before + after and not old.size:
             fail("pad", f"axis {axis} is empty", x.type, "an element to copy", "mode='constant'")
         if before + after:
-            x = runs(x, axis, np.pad(np.arange(x.shape[axis]), (before, after), mode).tolist())  # type: ignore
+            x = runs(x, axis, np.pad(old, (before, after), mode).tolist())  # type: ignore[call-overload]
     return x
 
 

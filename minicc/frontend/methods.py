@@ -89,7 +89,7 @@ BY_FAMILY: dict[str, dict[str, Function]] = {
         "softsign": functional.softsign, "hardtanh": functional.hardtanh,
         "hardsigmoid": functional.hardsigmoid, "hardswish": functional.hardswish,
         "tanhshrink": functional.tanhshrink, "softmax": functional.softmax,
-        "log_softmax": functional.log_softmax,
+        "log_softmax": functional.log_softmax, "cross_entropy": functional.cross_entropy,
     },
     "dtypes and gradients": {
         "astype": ops.astype, "to": ops.astype, "full_like": creation.full_like,

@@ -162,12 +162,13 @@ def remainder(x: TensorLike, y: TensorLike) -> Tensor:
 def divmod(x: TensorLike, y: TensorLike) -> tuple[Tensor, Tensor]:
     """The pair of x // y and x % y, as Python and numpy have them."""
     x, y = as_tensors((x, y), I32)
+    dtype, least = x.dtype, F32 if x.dtype.kind == "f" else x.dtype
+    x, y = as_tensor(x, least), as_tensor(y, least)
     rest = fmod(x, y)
     wrong = (rest != 0) & ((rest < 0) != (y < 0))  # not of y's sign: one y is missing
-    if x.dtype.kind == "f":
-        exact = (x - rest) / y
-        nearest = rint(exact - wrong.astype(x.dtype))  # exact is an integer but for rounding
-        return where(y == 0, x / y, nearest), where(wrong, rest + y, rest)
+    if least is F32:
+        nearest = rint((x - rest) / y - wrong.astype(F32))  # an integer but for rounding
+        return where(y == 0, x / y, nearest).astype(dtype), where(wrong, rest + y, rest).astype(dtype)
     quotient = node("divide", *_aligned("floor_divide", (x, y))) - wrong.astype(x.dtype)
     return where(y == 0, 0, quotient), where(y == 0, 0, where(wrong, rest + y, rest))
 
@@ -180,7 +181,8 @@ MOST_SQUARED = 16  # floats to a higher power are less exact by repeated squarin
 def power(x: TensorLike, exponent: TensorLike) -> Tensor:
     """x ** exponent; integers wrap around, and a negative power of them is a float.
 
-    A number as the exponent is best: small whole ones are multiplications, 0.5 is a square root.
+    A number as the exponent is best: small whole ones are multiplications, 0.5 is a square root. Integers to
+    the power of a tensor's negative integers give 0.
     """
     x, = as_tensors((x,), I32)
     if isinstance(exponent, float) or (isinstance(exponent, int) and exponent < 0):

@@ -182,12 +182,12 @@ def seed(number: int) -> None:
 
 def rand(*shape: Any) -> Tensor:
     """Random f32s in [0, 1), evenly spread, drawn now."""
-    return tensors.Tensor(_generator.random(_drawable("rand", shape), np.float32))
+    return tensors.Tensor._holding(_generator.random(_drawable("rand", shape), np.float32))
 
 
 def randn(*shape: Any) -> Tensor:
     """Random f32s with mean 0 and deviation 1, normally spread, drawn now."""
-    return tensors.Tensor(_generator.standard_normal(_drawable("randn", shape), np.float32))
+    return tensors.Tensor._holding(_generator.standard_normal(_drawable("randn", shape), np.float32))
 
 
 def _drawable(op: str, shape: tuple) -> tuple[int, ...]:

@@ -225,6 +225,8 @@ def broadcast_arrays(*operands: TensorLike) -> tuple[Tensor, ...]:
 def tile(x: TensorLike, *reps: Any) -> Tensor:
     """x laid out side by side, so many times along each of the last axes, as torch's Tensor.repeat does."""
     x, times = as_tensor(x), as_integers("tile", reps)
+    if min(times, default=0) < 0:
+        fail("tile", "there is no such number of times", list(times), "0 or more")
     rank = max(x.ndim, len(times))
     times, sizes = (1,) * (rank - len(times)) + times, (1,) * (rank - x.ndim) + x.shape
     apart = reshape(x, [part for size in sizes for part in (1, size)])

@@ -61,21 +61,21 @@ def _round(keys: Tensor, tags: Tensor, block: int, mirrored: bool) -> tuple[Tens
 
     mirrored: the first meets the last, as two sorted halves ask for; else the first meets the first.
     """
-    flat, shape = keys.shape, (*keys.shape[:-1], keys.shape[-1] // block, 2, block // 2)
+    flat, shape = keys.shape, (keys.shape[0] // block, 2, block // 2, keys.shape[1])
     keys, tags = reshape(keys, shape), reshape(tags, shape)
-    axes = (-2, -1) if mirrored else -2
+    axes = (1, 2) if mirrored else 1
     other_keys, other_tags = flip(keys, axes), flip(tags, axes)
     first = (keys < other_keys) | ((keys == other_keys) & (tags < other_tags))
-    on_left = reshape(ops.iota(2) == 0, (2, 1))
+    on_left = reshape(ops.iota(2) == 0, (2, 1, 1))
     stays = ops.equal(first, on_left)
     keys, tags = ops.where(stays, keys, other_keys), ops.where(stays, tags, other_tags)
     return reshape(keys, flat), reshape(tags, flat)
 
 
 def _network(keys: Tensor, tags: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of a power of two elements in ascending order of keys, equal ones of tags."""
+    """Columns of a power of two elements in ascending order of keys, equal ones of tags."""
     block = 2
-    while block <= keys.shape[-1]:
+    while block <= keys.shape[0]:
         keys, tags = _round(keys, tags, block, mirrored=True)
         part = block // 2
         while part > 1:
@@ -86,22 +86,26 @@ def _network(keys: Tensor, tags: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _in_order(x: Tensor, descending: bool) -> tuple[Tensor, Tensor]:
-    """The rows in order, and the index that each element had."""
-    n = x.shape[-1]
-    tags = broadcast(ops.iota(n), x.shape)
+    """Each column in order, and the index that each element had.
+
+    Columns, so that the elements of different ones lie side by side: a reverse then moves whole rows.
+    """
+    n = x.shape[0]
+    tags = node("iota", axis=0, shape=x.shape, dtype=I32)
     if n < 2 or not x.size:
         return x, tags
-    keys = x.astype(I32) if x.dtype == BOOL else x
+    wide = F32 if x.dtype.kind == "f" else I32  # once, rather than in every round
+    keys = x.astype(wide) if x.dtype.narrow or x.dtype == BOOL else x
     turned = (lambda y: -y) if keys.dtype.kind == "f" else (lambda y: ~y)  # ~y is -y - 1, which always fits
     keys = turned(keys) if descending else keys
     if keys.dtype.kind == "f":  # a NaN is an infinity of which the tag tells: it comes after, or before, all
         none = x != x
         keys = ops.where(none, limit(keys.dtype, not descending), keys)
         tags = ops.where(none, tags - n if descending else tags + n, tags)
-    more = [0] * (x.ndim - 1) + [2 ** (n - 1).bit_length() - n]
-    keys = node("pad", keys, limit(keys.dtype, True), low=[0] * x.ndim, high=more)
-    tags = node("pad", tags, as_tensor(2 * n), low=[0] * x.ndim, high=more)
-    keys, tags = (cut(y, x.ndim - 1, 0, n) for y in _network(keys, tags))
+    high = 2 ** (n - 1).bit_length() - n, 0
+    keys = node("pad", keys, limit(keys.dtype, True), low=(0, 0), high=high)
+    tags = node("pad", tags, as_tensor(2 * n), low=(0, 0), high=high)
+    keys, tags = (cut(y, 0, 0, n) for y in _network(keys, tags))
     keys = turned(keys) if descending else keys
     if keys.dtype.kind == "f":
         keys = ops.where((tags < 0) | (tags >= n), as_tensor(math.nan, keys.dtype), keys)
@@ -113,8 +117,11 @@ def _sorted(op: str, x: TensorLike, axis: Any, descending: bool, count: int | No
     """The elements in order along an axis, the first `count` of them; and their indices."""
     x = reshape(x, -1) if axis is None else as_tensor(x)
     at = one_axis(op, x, 0 if axis is None else axis)
-    both = _in_order(moveaxis(x, at, -1), descending)
-    return [moveaxis(cut(y, x.ndim - 1, 0, x.shape[at] if count is None else count), -1, at) for y in both]
+    moved = moveaxis(x, at, 0)
+    columns = reshape(moved, (moved.shape[0], math.prod(moved.shape[1:])))
+    kept = moved.shape[0] if count is None else count
+    return [moveaxis(reshape(cut(y, 0, 0, kept), (kept, *moved.shape[1:])), 0, at)
+            for y in _in_order(columns, descending)]
 
 
 @torch_names
@@ -151,15 +158,14 @@ def quantile(x: TensorLike, q: float, axis: Any = None, keepdims: bool = False) 
     count = math.prod(x.shape[axis] for axis in axes)
     if not count:
         fail("quantile", "there are no elements", x.type, "1 or more")
-    rows = reshape(moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)), [*kept, count])
-    ordered, place = _in_order(rows, False)[0], q * (count - 1)
+    columns = reshape(moveaxis(x, axes, range(len(axes))), [count, math.prod(kept)])
+    ordered, place = _in_order(columns, False)[0], q * (count - 1)
     below, share = int(place), place - int(place)
-    result, largest = ordered[..., below], ordered[..., -1]
+    result, largest = ordered[below], ordered[-1]
     if share:
-        result = result * (1 - share) + ordered[..., below + 1] * share
+        result = result * (1 - share) + ordered[below + 1] * share
     result = ops.where(ops.equal(largest, largest), result, largest)
-    shape = [1 if i in axes else size for i, size in enumerate(x.shape)]
-    return reshape(result, shape) if keepdims else result
+    return reshape(result, [1 if i in axes else size for i, size in enumerate(x.shape)] if keepdims else kept)
 
 
 @torch_names

@@ -17,52 +17,85 @@ next: vector.py, which calls this.
 
 from __future__ import annotations
 
-from minicc.gpu.arrays import Array, Walk, contiguous_strides, expanded, grouped
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from minicc.gpu.arrays import Array, Walk, expanded, grouped, permuted
+from minicc.graph.dtypes import DTYPES, DType
 from minicc.kernel.ir import Block
 
 FAIR_SIDE = 32  # a product with fewer rows or columns is worth a copy, if the copy makes it larger
+F64 = DType("f64", np.dtype(np.float64), "f")  # which holds all sums of products of small integers
 SMALL = {"bf16": 0, "f16": 0, "i8": 255 * 255, "u8": 255 * 255}  # and how large a product can be
 Axes = tuple[str, ...]
 
 
-def dot_text(block: Block, left: Array, right: Array, out: Array, walk: Walk) -> str:
-    """The call that computes a dot into `out`."""
-    if not block.reduced:
-        return f"multiply({expanded(left, block.axes)}, {expanded(right, block.axes)}, out={out.text})"
-    left, right = (_in_floats(array, block, walk) for array in (left, right))
-    batch = tuple(axis for axis in block.axes if axis in left.axes and axis in right.axes)
-    rows, columns = (tuple(axis for axis in block.axes if axis in array.axes and axis not in batch)
-                     for array in (left, right))
-    larger = max((left, right), key=lambda array: walk.elements(array.axes))
-    contract = tuple(sorted(block.reduced, key=lambda axis: -larger.stride(axis)))
-    inner = _joined_end(out, rows, walk), _joined_end(out, columns, walk)
-    outer = tuple(axis for axis in block.axes if axis not in inner[0] + inner[1])
-    small = outer != batch and min(map(walk.elements, inner)) < FAIR_SIDE
-    aside = small or left.dtype != out.dtype or not _dense(out, inner[0], inner[1], walk)
-    if aside:
-        outer, inner = batch, (rows, columns)
-    groups = [(axis,) for axis in outer]
-    first, last = ([axes] if axes or outer else [] for axes in inner)
-    product = f"matmul({_matrix(left, outer, inner[0], contract, walk)}, " \
-              f"{_matrix(right, outer, contract, inner[1], walk)}"
-    if not aside:
-        return f"{product}, out={grouped(out, [*groups, *first, *last], walk)})"
-    made = (*outer, *inner[0], *inner[1])
-    shape = ", ".join("-1" if axis == walk.loop else str(walk.sizes[axis]) for axis in made)
-    product += ").astype(i64)" if left.dtype in ("f32", "f64") and out.dtype == "i32" else ")"  # which wraps
-    apart = f"{product}.reshape({shape})" if made else product
-    result = Array(apart, made, left.dtype)
-    return f"copy({expanded(result, out.axes)}, out={out.text})"
+@dataclass
+class DotLines:
+    """The lines of one dot. make: gives a new array for some axes, which lies in memory in their order."""
 
+    block: Block
+    walk: Walk
+    make: Callable[[Axes, DType], Array]
+    lines: list[str] = field(default_factory=list)
 
-def _in_floats(array: Array, block: Block, walk: Walk) -> Array:
-    """An operand of a dot as BLAS can take it: 16-bit floats in f32, small integers where all sums fit."""
-    if array.dtype not in SMALL:
-        return array
-    exact = walk.elements(block.reduced) * SMALL[array.dtype] <= 2**24
-    dtype = "f32" if block.dtype.kind == "f" or exact else "f64"
-    text = f"from_bf16({array.text})" if array.dtype == "bf16" else f"{array.text}.astype({dtype}, 'C')"
-    return Array(text, array.axes, dtype, contiguous_strides(walk.shape(array.axes)))
+    def write(self, left: Array, right: Array, out: Array) -> list[str]:
+        """The calls that compute the dot into `out`."""
+        block, walk = self.block, self.walk
+        if not block.reduced:
+            spread = [expanded(self.copy(x, x.axes, DTYPES["f32"]) if x.dtype == "bf16" else x, block.axes)
+                      for x in (left, right)]
+            return [*self.lines, f"multiply({', '.join(spread)}, out={out.text}, dtype={out.dtype})"]
+        left, right = (self.in_floats(array) for array in (left, right))
+        rows, columns = (self.loop_first(axis for axis in block.axes if axis not in other.axes)
+                         for other in (right, left))
+        batch = tuple(axis for axis in block.axes if axis not in rows + columns)
+        larger = max((left, right), key=lambda array: walk.elements(array.axes))
+        contract = self.loop_first(sorted(block.reduced, key=lambda axis: -larger.stride(axis)))
+        inner = _joined_end(out, rows, walk), _joined_end(out, columns, walk)
+        outer = tuple(axis for axis in block.axes if axis not in inner[0] + inner[1])
+        small = outer != batch and min(map(walk.elements, inner)) < FAIR_SIDE
+        aside = small or left.dtype != out.dtype or not _dense(out, inner[0], inner[1], walk)
+        if aside:
+            outer, inner = batch, (rows, columns)
+        target = self.make((*outer, *inner[0], *inner[1]), DTYPES.get(left.dtype, F64)) if aside else out
+        lhs, rhs = self.matrix(left, outer, inner[0], contract), self.matrix(right, outer, contract, inner[1])
+        groups = [*((axis,) for axis in outer), *(axes for axes in inner if axes or outer)]
+        self.lines.append(f"matmul({lhs}, {rhs}, out={grouped(target, groups, walk)})")
+        if aside:
+            wraps = ".astype(i64)" if block.dtype.kind == "i" and left.dtype != out.dtype else ""
+            self.lines.append(f"copy({expanded(target, out.axes)}{wraps}, out={out.text})")
+        return self.lines
+
+    def loop_first(self, axes: Iterable[str]) -> Axes:
+        """The axes in the order in which they can be one dimension, though steps cut the one."""
+        return tuple(sorted(axes, key=lambda axis: axis != self.walk.loop))
+
+    def in_floats(self, array: Array) -> Array:
+        """An operand as BLAS can take it: 16-bit floats in f32, small integers where all sums fit."""
+        if array.dtype not in SMALL:
+            return array
+        exact = self.walk.elements(self.block.reduced) * SMALL[array.dtype] <= 2**24
+        return self.copy(array, array.axes, DTYPES["f32"] if self.block.dtype.kind == "f" or exact else F64)
+
+    def copy(self, array: Array, axes: Axes, dtype: DType) -> Array:
+        """A copy of an array, as it should lie in memory."""
+        made = self.make(axes, dtype)
+        name = "bf16_to_f32" if array.dtype == "bf16" else "copy"
+        self.lines.append(f"{name}({permuted(array.text, array.axes, axes)}, out={made.text})")
+        return made
+
+    def matrix(self, array: Array, outer: Axes, rows: Axes, columns: Axes) -> str:
+        """The text of an operand as a matrix, or a batch of them; of a copy, if BLAS could not read it."""
+        sides = [axes for axes in (rows, columns) if axes or outer]
+        joined = all(self.walk.joined(array, axes) for axes in sides)
+        if not joined or not _dense(array, rows, columns, self.walk):
+            inner = (*columns, *rows) if array.unit in rows else (*rows, *columns)  # copied as it lies
+            own = tuple(axis for axis in outer if axis in array.axes)
+            array = self.copy(array, (*own, *inner), DTYPES.get(array.dtype, F64))
+        return grouped(array, [*((axis,) for axis in outer), *sides], self.walk)
 
 
 def _joined_end(array: Array, axes: Axes, walk: Walk) -> Axes:
@@ -77,15 +110,3 @@ def _dense(array: Array, rows: Axes, columns: Axes, walk: Walk) -> bool:
         if not side or array.stride(side[-1]) == 1:
             return not other or array.stride(other[-1]) >= walk.elements(side)
     return False
-
-
-def _matrix(array: Array, outer: Axes, rows: Axes, columns: Axes, walk: Walk) -> str:
-    """The text of an operand as a matrix, or a batch of them; copied if BLAS could not read it otherwise."""
-    groups = [(axis,) for axis in outer]
-    sides = [axes for axes in (rows, columns) if axes or outer]
-    if all(walk.joined(array, axes) for axes in sides):
-        text = grouped(array, [*groups, *sides], walk)
-        return text if _dense(array, rows, columns, walk) else f"contiguous({text})"
-    if len(sides) == 2 and array.unit in rows:  # copy it in the order in which it lies
-        return f"{grouped(array, [*groups, columns, rows], walk)}.swapaxes(-1, -2)"
-    return grouped(array, [*groups, *sides], walk)

@@ -55,10 +55,10 @@ class Finder:
         index = list(operand.index)
         index[looked[0]] = Index.axis(ROW)
         rows = replace(operand, index=tuple(index))
-        view = view_text(name, rows, {**self.sizes, ROW: operand.type.shape[looked[0]]})
-        found, axis = self.found(lookup), rows.axes.index(ROW)
-        axes = (*rows.axes[:axis], *found.axes, *rows.axes[axis + 1:])
-        return f"take({view}, {found.text}, {axis}", axes
+        view = view_of(name, rows, {**self.sizes, ROW: operand.type.shape[looked[0]]})
+        found, axis = self.found(lookup), view.axes.index(ROW)
+        axes = (*view.axes[:axis], *found.axes, *view.axes[axis + 1:])
+        return f"take({view.text}, {found.text}, {axis}", axes
 
     def places(self, operand: Operand, name: str) -> str:
         """The arguments that say where to read or write: the array, and an index per dimension."""
@@ -66,20 +66,21 @@ class Finder:
         parts = [self.place(part, axes) for part in operand.index]
         return f"{name}, ({', '.join(parts)},)"
 
-    def place(self, part: Index, axes: Sequence[str]) -> str:
-        """The call that makes an array of the indices along one dimension, against values over `axes`."""
-        strides = dict(part.terms)
-        shape, steps = tuple(self.sizes[axis] for axis in axes), tuple(strides.get(axis, 0) for axis in axes)
+    def place(self, part: Index, axes: Sequence[str], shape: str = "", start: str = "") -> str:
+        """The call that makes an array of the indices along one dimension, against values over `axes`.
+
+        shape: of these values, if not of all; start: what is added where they begin.
+        """
+        steps = tuple(dict(part.terms).get(axis, 0) for axis in axes)
         found = [expanded(self.found(lookup), axes) for lookup in part.lookups]
-        return f"index({', '.join([str(shape), str(part.offset), str(steps), *found])})"
+        sizes = shape or str(tuple(self.sizes[axis] for axis in axes))
+        return f"index({', '.join([sizes, f'{part.offset}{start}', str(steps), *found])})"
 
     def found(self, lookup: Lookup) -> Array:
         """The numbers that a lookup finds, as a view of its scalars."""
         scalars = replace(self.scalars[lookup.scalars], index=lookup.index)
-        text = view_text(self.texts[lookup.scalars], scalars, self.sizes)
-        text = text if lookup.clamp is None else f"clip({text}, 0, {lookup.clamp})"
-        flat = flat_index(lookup.index, scalars.type.shape)
-        return Array(text, flat.axes, str(scalars.type.dtype), tuple(stride for _, stride in flat.terms))
+        view = view_of(self.texts[lookup.scalars], scalars, self.sizes)
+        return view if lookup.clamp is None else replace(view, text=f"clip({view.text}, 0, {lookup.clamp})")
 
 
 def axes_of(lookup: Lookup) -> tuple[str, ...]:
@@ -92,11 +93,11 @@ def operand_axes(operand: Operand) -> tuple[str, ...]:
     return tuple(dict.fromkeys(operand.axes))
 
 
-def view_text(name: str, operand: Operand, sizes: Mapping[str, int], starts: Sequence[str] = ()) -> str:
-    """The text of an array as a view with a dimension for each axis; its name, if it is one already."""
+def view_of(name: str, operand: Operand, sizes: Mapping[str, int], starts: Sequence[str] = ()) -> Array:
+    """An array as a view with a dimension for each axis, by its name if it is one already."""
     flat, shape = flat_index(operand.index, operand.type.shape), operand.type.shape
-    axes, steps = tuple(axis for axis, _ in flat.terms), tuple(stride for _, stride in flat.terms)
-    if tuple(map(str, operand.index)) == axes and shape == tuple(sizes[axis] for axis in axes):
-        return name
-    offset = " + ".join([str(flat.offset)] * (flat.offset != 0 or not starts) + [*starts])
-    return f"strided({name}, {offset}, {tuple(sizes[axis] for axis in axes)}, {steps})"
+    lengths, steps = tuple(sizes[axis] for axis in flat.axes), tuple(stride for _, stride in flat.terms)
+    text = name
+    if tuple(map(str, operand.index)) != flat.axes or shape != lengths:
+        text = f"strided({name}, {' + '.join([str(flat.offset), *starts])}, {lengths}, {steps})"
+    return Array(text, flat.axes, str(operand.type.dtype), steps)

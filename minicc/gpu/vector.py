@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,9 @@ import numpy as np
 from minicc.gpu.arrays import Array, Walk, contiguous_strides, expanded, permuted
 from minicc.gpu.calls import CALLS, Names, python_name
 from minicc.gpu.chunks import chunked
-from minicc.gpu.dots import dot_text
-from minicc.gpu.lookups import Finder, operand_axes, view_text
-from minicc.gpu.views import enlarged, flat_index, padding
+from minicc.gpu.dots import DotLines
+from minicc.gpu.lookups import Finder, operand_axes, view_of
+from minicc.gpu.views import enlarged, padding
 from minicc.graph.dtypes import BOOL, F32, DType, encode
 from minicc.graph.ir import Type
 from minicc.kernel.ir import Block, Guard, Kernel, Operand, Statement, post_order
@@ -77,14 +77,14 @@ class _Writer:
         starts = tuple(self.finder.starts(operand))
         pads = padding(operand, self.sizes)
         if any(map(any, pads)) and 0 not in self.sizes.values():
-            self.head.append(f"{name} = padded({name}, {pads}, {encode(operand.fill, dtype)})")
-            operand = enlarged(operand, pads)
-        view = view_text(name, operand, self.sizes, starts)
-        if view != name:
-            self.head.append(f"{name} = {view}")
-        flat = flat_index(operand.index, operand.type.shape)
-        axes, steps = tuple(axis for axis, _ in flat.terms), tuple(stride for _, stride in flat.terms)
-        return Array(self.part(name, axes, f"{self.low}:{self.high}"), axes, str(dtype), steps)
+            operand, fill = enlarged(operand, pads), encode(operand.fill, dtype)
+            larger = self.names.fresh(name, 1)
+            self.made[larger] = operand.type
+            self.head.append(f"{name} = padded({name}, {pads}, {fill}, out={larger})")
+        view = view_of(name, operand, self.sizes, starts)
+        if view.text != name:
+            self.head.append(f"{name} = {view.text}")
+        return replace(view, text=self.part(name, view.axes, f"{self.low}:{self.high}"))
 
     def make(self, wish: str, axes: tuple[str, ...], dtype: DType, number: int | None = None) -> Array:
         """A new array of one step's size, which the caller will hand in."""
@@ -125,7 +125,9 @@ class _Writer:
                 free = [target] if block is root and not kind and (in_place or target not in args) else []
                 values[block] = self.place(block, free + dead + spare if in_place else free + spare)
                 spare = [array for array in dead + spare if array is not values[block]]
-                yield self.call(block, args, values[block]) + where
+                calls = self.dot(block, args, values[block]) if block.op == "dot" else [
+                    self.call(block, args, values[block])]
+                yield from (call + where for call in calls)
         if looked and kind:
             places = self.finder.places(looked, target.text)
             yield f"update_{kind}({places}, {expanded(values[root], target.axes)})" + where
@@ -152,13 +154,16 @@ class _Writer:
         self.temporaries.append(self.make("t", block.axes, block.dtype, 1))
         return self.temporaries[-1]
 
+    def dot(self, block: Block, args: Sequence[Array], out: Array) -> list[str]:
+        """The calls that compute a dot."""
+        lines = DotLines(block, self.walk, lambda axes, dtype: self.make("t", axes, dtype, 1))
+        return lines.write(args[0], args[1], out)
+
     def call(self, block: Block, args: Sequence[Array], out: Array) -> str:
         """The call that computes one op."""
         texts = [expanded(array, block.axes) for array in args]
         name = python_name(block.op)
         match block.op:
-            case "dot":
-                return dot_text(block, args[0], args[1], out, self.walk)
             case "load":
                 operand = self.looked[block.attrs["ref"]]
                 reading, axes = self.finder.read(operand, self.arrays[operand.name].text)
@@ -168,13 +173,10 @@ class _Writer:
                 axes = block.args[0].axes
                 dims = tuple(axes.index(axis) for axis in block.attrs["axes"])
                 texts = [expanded(args[0], axes), f"axis={dims[0] if len(dims) == 1 else dims}"]
-            case "iota" if block.attrs["index"].lookups:
-                name, texts = "copy", [self.finder.place(block.attrs["index"], out.axes)]
             case "iota":
                 index = block.attrs["index"]
-                strides = dict(index.terms)
-                walk = f" + {strides[self.loop]} * {self.low}" if self.loop in strides else ""
-                texts = [f"{index.offset}{walk}", str(tuple(strides[axis] for axis in out.axes))]
+                start = f" + {dict(index.terms)[self.loop]} * {self.low}" if self.loop in out.axes else ""
+                name, texts = "copy", [self.finder.place(index, out.axes, f"{out.text}.shape", start)]
             case "convert":
                 name = f"{args[0].dtype}_to_{block.dtype}"
                 name = name if name in CALLS else "copy"

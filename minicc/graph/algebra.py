@@ -21,7 +21,7 @@ import numpy as np
 
 from minicc.graph.dtypes import BF16, BOOL, F16, F32, I8, I16, I32, U8, U32, DType
 from minicc.graph.ir import Value
-from minicc.graph.rewrite import Match, Rule, Var, X, Y, Z, any_of, const, pattern
+from minicc.graph.rewrite import Match, Rule, Var, X, Y, Z, any_of, const, pattern, to
 
 N, M, F, P = Var("n", "i"), Var("m", "i"), Var("f", "f"), Var("p", "b")
 C, D = Var("c", fixed=True), Var("d", fixed=True)
@@ -111,11 +111,6 @@ def _compared_with_itself(m: Match) -> Value | None:
     return m.full(direction in ("eq", "le", "ge")) if strict or m[X].dtype.kind != "f" else None
 
 
-def _unsigned_below_zero(m: Match) -> Value | None:
-    direction = m.attrs["direction"]
-    return m.full(direction == "ge") if m[N].dtype.unsigned and direction in ("lt", "ge") else None
-
-
 def _opposite(m: Match) -> Value | None:
     """not (x < y) is x >= y, but for nan."""
     inner = m.node.operands[0].node
@@ -154,57 +149,51 @@ _BITS = (("false", const(False), "true", const(True)), ("0", const(0), "-1", con
 
 ALGEBRA: tuple[Rule, ...] = (
     # what adds or multiplies nothing
-    Rule("x * 1 -> x", multiply(X, const(1)), lambda m: m[X]),
-    Rule("x / 1 -> x", divide(X, const(1)), lambda m: m[X]),
-    Rule("x + -0.0 -> x", add(X, const(-0.0)), lambda m: m[X]),  # and i32 + 0; but -0.0 + 0.0 is 0.0
-    Rule("x + 0.0 -> x", add(F, const(0.0)), lambda m: m[F], fast=True),
-    Rule("x - 0 -> x", subtract(X, const(0.0)), lambda m: m[X]),  # -0.0 - 0.0 is -0.0
-    Rule("-0.0 - x -> -x", subtract(const(-0.0), X), lambda m: m.build("negate", m[X])),  # and 0 - n
-    Rule("0.0 - x -> -x", subtract(const(0.0), F), lambda m: m.build("negate", m[F]), fast=True),
-    Rule("n * -1 -> -n", multiply(N, const(-1)), lambda m: m.build("negate", m[N])),
-    Rule("x * -1.0 -> -x", multiply(F, const(-1)), lambda m: m.build("negate", m[F]), fast=True),  # -nan
+    Rule("x * 1 -> x", multiply(X, const(1)), X),
+    Rule("x / 1 -> x", divide(X, const(1)), X),
+    Rule("x + -0.0 -> x", add(X, const(-0.0)), X),  # and i32 + 0; but -0.0 + 0.0 is 0.0
+    Rule("x + 0.0 -> x", add(F, const(0.0)), F, fast=True),
+    Rule("x - 0 -> x", subtract(X, const(0.0)), X),  # -0.0 - 0.0 is -0.0
+    Rule("-0.0 - x -> -x", subtract(const(-0.0), X), to("negate", X)),  # and 0 - n
+    Rule("0.0 - x -> -x", subtract(const(0.0), F), to("negate", F), fast=True),
+    Rule("n * -1 -> -n", multiply(N, const(-1)), to("negate", N)),
+    Rule("x * -1.0 -> -x", multiply(F, const(-1)), to("negate", F), fast=True),  # -nan
     Rule("n * 0 -> 0", multiply(N, const(0)), lambda m: m.full(0)),
     Rule("x * 0.0 -> 0.0", multiply(F, const(0.0)), lambda m: m.full(0), fast=True),
     Rule("n - n -> 0", subtract(N, N), lambda m: m.full(0)),
     Rule("x - x -> 0.0", subtract(F, F), lambda m: m.full(0), fast=True),
     Rule("x / x -> 1.0", divide(F, F), lambda m: m.full(1), fast=True),
     # signs
-    Rule("--x -> x", negate(negate(X)), lambda m: m[X]),
-    Rule("|-x| -> |x|", absolute(negate(X)),
-         lambda m: None if m[X].dtype.unsigned else m.build("abs", m[X])),
-    Rule("||x|| -> |x|", absolute(absolute(X)), lambda m: m.build("abs", m[X])),
+    Rule("--x -> x", negate(negate(X)), X),
+    Rule("|-x| -> |x|", absolute(negate(X)), lambda m: None if m[X].dtype.unsigned else m.build("abs", m[X])),
+    Rule("||x|| -> |x|", absolute(absolute(X)), to("abs", X)),
     Rule("|unsigned| -> unsigned", absolute(N), lambda m: m[N] if m[N].dtype.unsigned else None),
-    Rule("x + -y -> x - y", add(X, negate(Y)), lambda m: m.build("subtract", m[X], m[Y])),
-    Rule("x - -y -> x + y", subtract(X, negate(Y)), lambda m: m.build("add", m[X], m[Y])),
-    Rule("-(n - m) -> m - n", negate(subtract(N, M)), lambda m: m.build("subtract", m[M], m[N])),
-    Rule("-(x - y) -> y - x", negate(subtract(F, Y)), lambda m: m.build("subtract", m[Y], m[F]), fast=True),
-    Rule("-x * -y -> x * y", multiply(negate(X), negate(Y)), lambda m: m.build("multiply", m[X], m[Y])),
-    Rule("-x / -y -> x / y", divide(negate(F), negate(Y)), lambda m: m.build("divide", m[F], m[Y])),
-    Rule("-x * c -> x * -c", multiply(negate(X), C),
-         lambda m: m.build("multiply", m[X], m.build("negate", m[C]))),
-    Rule("-(x * c) -> x * -c", negate(multiply(X, C)),
-         lambda m: m.build("multiply", m[X], m.build("negate", m[C]))),
+    Rule("x + -y -> x - y", add(X, negate(Y)), to("subtract", X, Y)),
+    Rule("x - -y -> x + y", subtract(X, negate(Y)), to("add", X, Y)),
+    Rule("-(n - m) -> m - n", negate(subtract(N, M)), to("subtract", M, N)),
+    Rule("-(x - y) -> y - x", negate(subtract(F, Y)), to("subtract", Y, F), fast=True),
+    Rule("-x * -y -> x * y", multiply(negate(X), negate(Y)), to("multiply", X, Y)),
+    Rule("-x / -y -> x / y", divide(negate(F), negate(Y)), to("divide", F, Y)),
+    Rule("-x * c -> x * -c", multiply(negate(X), C), to("multiply", X, to("negate", C))),
+    Rule("-(x * c) -> x * -c", negate(multiply(X, C)), to("multiply", X, to("negate", C))),
     # constants that meet
-    Rule("(n + c) + d -> n + (c + d)", add(add(N, C), D),
-         lambda m: m.build("add", m[N], m.build("add", m[C], m[D]))),
-    Rule("(x + c) + d -> x + (c + d)", add(add(F, C), D),
-         lambda m: m.build("add", m[F], m.build("add", m[C], m[D])), fast=True),
-    Rule("(n * c) * d -> n * (c * d)", multiply(multiply(N, C), D),
-         lambda m: m.build("multiply", m[N], m.build("multiply", m[C], m[D]))),
+    Rule("(n + c) + d -> n + (c + d)", add(add(N, C), D), to("add", N, to("add", C, D))),
+    Rule("(x + c) + d -> x + (c + d)", add(add(F, C), D), to("add", F, to("add", C, D)), fast=True),
+    Rule("(n * c) * d -> n * (c * d)", multiply(multiply(N, C), D), to("multiply", N, to("multiply", C, D))),
     Rule("(x * c) * d -> x * (c * d)", multiply(multiply(F, C), D),
-         lambda m: m.build("multiply", m[F], m.build("multiply", m[C], m[D])), fast=True),
-    Rule("n - c -> n + -c", subtract(N, C), lambda m: m.build("add", m[N], m.build("negate", m[C]))),
+         to("multiply", F, to("multiply", C, D)), fast=True),
+    Rule("n - c -> n + -c", subtract(N, C), to("add", N, to("negate", C))),
     Rule("x / 2**k -> x * 2**-k", divide(F, C), _times_inverse),
     Rule("x / c -> x * (1 / c)", divide(F, C), _times_rounded_inverse, fast=True),
     Rule("unsigned / 2**k -> shift", divide(N, C), _unsigned_power_of_two),
     Rule("unsigned rem 2**k -> and", remainder(N, C), _unsigned_power_of_two),
-    Rule("n << 0 -> n", shift_left(N, const(0)), lambda m: m[N]),
-    Rule("n >> 0 -> n", shift_right(N, const(0)), lambda m: m[N]),
+    Rule("n << 0 -> n", shift_left(N, const(0)), N),
+    Rule("n >> 0 -> n", shift_right(N, const(0)), N),
     Rule("(n << c) << d -> n << (c + d)", shift_left(shift_left(N, C), D), _shifted_once),
     Rule("(n >> c) >> d -> n >> (c + d)", shift_right(shift_right(N, C), D), _shifted_once),
     # the greater, the smaller, the whole
-    Rule("max(x, x) -> x", maximum(X, X), lambda m: m[X]),
-    Rule("min(x, x) -> x", minimum(X, X), lambda m: m[X]),
+    Rule("max(x, x) -> x", maximum(X, X), X),
+    Rule("min(x, x) -> x", minimum(X, X), X),
     Rule("max(x, least) -> x", maximum(X, C), lambda m: m[X] if _is_extreme(m, -1) else None),
     Rule("min(x, greatest) -> x", minimum(X, C), lambda m: m[X] if _is_extreme(m, 1) else None),
     Rule("max(n, greatest) -> greatest", maximum(N, C),
@@ -215,47 +204,43 @@ ALGEBRA: tuple[Rule, ...] = (
     Rule("round(round(x)) -> round(x)", any_of(ROUNDINGS), _whole_already),
     # functions
     Rule("x ** 0 -> 1", power(X, const(0)), lambda m: m.full(1)),  # of nan too
-    Rule("x ** 1 -> x", power(X, const(1)), lambda m: m[X]),
-    Rule("x ** 2 -> x * x", power(X, const(2)), lambda m: m.build("multiply", m[X], m[X]), fast=True),
-    Rule("x ** 0.5 -> sqrt(x)", power(X, const(0.5)), lambda m: m.build("sqrt", m[X]), fast=True),
+    Rule("x ** 1 -> x", power(X, const(1)), X),
+    Rule("x ** 2 -> x * x", power(X, const(2)), to("multiply", X, X), fast=True),
+    Rule("x ** 0.5 -> sqrt(x)", power(X, const(0.5)), to("sqrt", X), fast=True),
     Rule("x ** -1 -> 1 / x", power(X, const(-1)), lambda m: m.build("divide", m.scalar(1), m[X]), fast=True),
-    Rule("exp(log(x)) -> x", exp(log(X)), lambda m: m[X], fast=True),
-    Rule("log(exp(x)) -> x", log(exp(X)), lambda m: m[X], fast=True),
-    Rule("log(x + 1) -> log1p(x)", log(add(X, const(1))), lambda m: m.build("log1p", m[X]), fast=True),
-    Rule("exp(x) - 1 -> expm1(x)", subtract(exp(X), const(1)), lambda m: m.build("expm1", m[X]), fast=True),
-    Rule("x / sqrt(y) -> x * rsqrt(y)", divide(X, sqrt(Y)),
-         lambda m: m.build("multiply", m[X], m.build("rsqrt", m[Y])), fast=True),
-    Rule("sqrt(x) * sqrt(x) -> x", multiply(sqrt(X), sqrt(X)), lambda m: m[X], fast=True),
-    Rule("sqrt(x * x) -> |x|", sqrt(multiply(X, X)), lambda m: m.build("abs", m[X]), fast=True),
+    Rule("exp(log(x)) -> x", exp(log(X)), X, fast=True),
+    Rule("log(exp(x)) -> x", log(exp(X)), X, fast=True),
+    Rule("log(x + 1) -> log1p(x)", log(add(X, const(1))), to("log1p", X), fast=True),
+    Rule("exp(x) - 1 -> expm1(x)", subtract(exp(X), const(1)), to("expm1", X), fast=True),
+    Rule("x / sqrt(y) -> x * rsqrt(y)", divide(X, sqrt(Y)), to("multiply", X, to("rsqrt", Y)), fast=True),
+    Rule("sqrt(x) * sqrt(x) -> x", multiply(sqrt(X), sqrt(X)), X, fast=True),
+    Rule("sqrt(x * x) -> |x|", sqrt(multiply(X, X)), to("abs", X), fast=True),
     # logic
-    Rule("not not x -> x", not_(not_(X)), lambda m: m[X]),
-    Rule("x and x -> x", and_(X, X), lambda m: m[X]),
-    Rule("x or x -> x", or_(X, X), lambda m: m[X]),
+    Rule("not not x -> x", not_(not_(X)), X),
+    Rule("x and x -> x", and_(X, X), X),
+    Rule("x or x -> x", or_(X, X), X),
     Rule("x xor x -> 0", xor(X, X), lambda m: m.full(0)),
     *(rule for zero, none, ones, every in _BITS for rule in (
-        Rule(f"x and {ones} -> x", and_(X, every), lambda m: m[X]),
+        Rule(f"x and {ones} -> x", and_(X, every), X),
         Rule(f"x and {zero} -> {zero}", and_(X, none), lambda m: m.full(0)),
-        Rule(f"x or {zero} -> x", or_(X, none), lambda m: m[X]),
+        Rule(f"x or {zero} -> x", or_(X, none), X),
         Rule(f"x or {ones} -> {ones}", or_(X, every), lambda m: m.full(-1)),
-        Rule(f"x xor {zero} -> x", xor(X, none), lambda m: m[X]),
-        Rule(f"x xor {ones} -> not x", xor(X, every), lambda m: m.build("not", m[X])))),
+        Rule(f"x xor {zero} -> x", xor(X, none), X),
+        Rule(f"x xor {ones} -> not x", xor(X, every), to("not", X)))),
     # comparisons and choices
     Rule("x < x -> false", compare(X, X), _compared_with_itself),
-    Rule("unsigned < 0 -> false", compare(N, const(0)), _unsigned_below_zero),
     Rule("not (x < y) -> x >= y", not_(compare(X, Y)), _opposite),
     Rule("number of p != 0 -> p", compare(convert(P), const(0)), _bool_of_number),
     Rule("select(true, x, y) -> x", select(const(True), X, Y), lambda m: m.like(m[X])),
     Rule("select(false, x, y) -> y", select(const(False), X, Y), lambda m: m.like(m[Y])),
     Rule("select(p, x, x) -> x", select(Y, X, X), lambda m: m.like(m[X])),
-    Rule("select(not p, x, y) -> select(p, y, x)", select(not_(P), X, Y),
-         lambda m: m.build("select", m[P], m[Y], m[X])),
+    Rule("select(not p, x, y) -> select(p, y, x)", select(not_(P), X, Y), to("select", P, Y, X)),
     Rule("select(p, select(p, x, y), z) -> select(p, x, z)", select(P, select(P, X, Y), Z),
-         lambda m: m.like(m.build("select", m[P], m[X], m[Z]))),
+         lambda m: m.like(to("select", P, X, Z)(m))),
     Rule("select(p, x, select(p, y, z)) -> select(p, x, z)", select(P, X, select(P, Y, Z)),
-         lambda m: m.like(m.build("select", m[P], m[X], m[Z]))),
-    Rule("select(p, true, false) -> p", select(P, const(True), const(False)), lambda m: m[P]),
-    Rule("select(p, false, true) -> not p", select(P, const(False), const(True)),
-         lambda m: m.build("not", m[P])),
+         lambda m: m.like(to("select", P, X, Z)(m))),
+    Rule("select(p, true, false) -> p", select(P, const(True), const(False)), P),
+    Rule("select(p, false, true) -> not p", select(P, const(False), const(True)), to("not", P)),
     # dtypes
     Rule("convert to its own dtype -> x", convert(X), same_type),
     Rule("convert(convert(x)) -> convert(x)", convert(convert(X)), _converted_once),

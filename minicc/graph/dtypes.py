@@ -106,6 +106,10 @@ def widen(array: np.ndarray) -> np.ndarray:
 def _rounded(array: np.ndarray) -> np.ndarray:
     """The bits of the nearest bf16 of each float32; halfway, of the even one."""
     bits = array.view(np.uint32)
-    half = np.uint32(0x7FFF) + (bits >> 16 & 1)
-    quiet_nan = bits >> 16 | 0x40
-    return np.where(np.isnan(array), quiet_nan, (bits + half) >> 16).astype(np.uint16)
+    rounded = bits >> 16 & 1
+    rounded += np.uint32(0x7FFF)
+    rounded += bits
+    rounded >>= 16
+    if (nans := np.isnan(array)).any():
+        rounded = np.where(nans, bits >> 16 | 0x40, rounded)
+    return rounded.astype(np.uint16)

@@ -4,7 +4,7 @@
 
 Goes in: nothing. Comes out: `ELEMENTWISE`, name -> row. Inference reads the operand class, the evaluators and
 the GPU's vector mode read the numpy function, CUDA printing reads the C text.
-To add an op: a row here, its gradient in frontend/autograd.py, its TPU instructions in tpu/recipes.py, and no
+To add an op: a row here, its gradient in frontend/vjp.py, its TPU instructions in tpu/recipes.py, and no
 fourth place.
 
 StableHLO spells these ops the same way; XLA spreads the same facts over HLO evaluator, shape inference, cost

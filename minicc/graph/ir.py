@@ -61,22 +61,10 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 
 from minicc.errors import Loc, merge_locs
-from minicc.graph.dtypes import (  # noqa: F401  the rest of the house has them from here
-    BF16,
-    BOOL,
-    DTYPES,
-    F16,
-    F32,
-    I8,
-    I16,
-    I32,
-    STORED,
-    U8,
-    U32,
-    DType,
-    decode,
-    encode,
-)
+from minicc.graph.dtypes import BF16, BOOL, DTYPES, F16, F32, STORED, DType  # noqa: F401  found here too
+
+# isort: split
+from minicc.graph.dtypes import I8, I16, I32, U8, U32, decode, encode  # noqa: F401
 from minicc.graph.printing import print_graph
 
 
@@ -220,10 +208,19 @@ class Builder:
              locs: tuple[Loc, ...] = ()) -> Value:
         """The node of this op on these operands, new or known. Types are the caller's: see infer.build."""
         key = (op, tuple((id(v.node), v.index) for v in operands), attribute_key(attrs), types)
-        node = self._known.get(key) or Node(op, operands, MappingProxyType(dict(attrs)), types)
-        self._known[key] = node
-        self.locs[node] = merge_locs(self.locs.get(node, ()), locs)
+        node = self._known.get(key)
+        if node is None:
+            node = self._known[key] = Node(op, operands, MappingProxyType(dict(attrs)), types)
+            self.locs[node] = locs
+        elif locs:
+            self.add_lines(node, locs)
         return Value(node)
+
+    def add_lines(self, node: Node, locs: tuple[Loc, ...]) -> None:
+        """Note that these lines asked for a node too."""
+        known = self.locs.get(node, ())
+        if known != locs:
+            self.locs[node] = merge_locs(known, locs)
 
     def graph(self, name: str, inputs: Iterable[Value], outputs: Iterable[Value]) -> Graph:
         """The graph from inputs to outputs. It keeps the lines of its own nodes only."""

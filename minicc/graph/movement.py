@@ -21,8 +21,8 @@ from minicc.graph.elementwise import ELEMENTWISE
 from minicc.graph.ir import Value
 from minicc.graph.rewrite import Match, Rule, X, Y, any_of, pattern
 
-reshape, transpose, broadcast, slice_, pad, iota, reverse, gather = map(
-    pattern, ("reshape", "transpose", "broadcast_in_dim", "slice", "pad", "iota", "reverse", "gather"))
+reshape, transpose, broadcast, slice_, pad, reverse, gather = map(
+    pattern, ("reshape", "transpose", "broadcast_in_dim", "slice", "pad", "reverse", "gather"))
 CONCATENATE, DYNAMIC_SLICE = any_of({"concatenate"}), any_of({"dynamic_slice"})
 REARRANGE = any_of({"transpose", "broadcast_in_dim"})
 PER_ELEMENT = {*ELEMENTWISE, "compare", "select", "convert"}
@@ -184,12 +184,6 @@ def _slice_of_transpose(m: Match) -> Value:
     return m.build("transpose", _cut(m, m[X], inner), perm=perm)
 
 
-def _slice_of_iota(m: Match) -> Value | None:
-    inner = m.node.operands[0].node.attrs
-    start, _, stride = _cuts(m)[inner["axis"]]
-    return m.build("iota", **{**inner, "shape": m.type.shape}) if (start, stride) == (0, 1) else None
-
-
 # -- pad, concatenate, reverse --------------------------------------------------------------------------
 
 
@@ -275,16 +269,6 @@ def _known_indices(indices: Value) -> np.ndarray | None:
     return np.arange(indices.shape[0]) if counting else None
 
 
-def _gather_of_one(m: Match) -> Value | None:
-    """All indices are one scalar: what it finds, spread."""
-    if not is_spread(m[Y]) or not m[Y].type.elements:
-        return None
-    axis, rank = m.attrs["axis"], len(m[Y].shape)
-    one = m.build("gather", m[X], m[Y].node.operands[0], axis=axis)
-    dims = [dim if dim < axis else dim + rank for dim in range(len(one.shape))]
-    return m.build("broadcast_in_dim", one, shape=m.type.shape, dims=dims)
-
-
 def _slice_at_constants(m: Match) -> Value | None:
     operand, *starts = m.node.operands
     if any(start.op != "constant" for start in starts):
@@ -301,24 +285,10 @@ def _whole_update(m: Match) -> Value | None:
     return update if update.type == m.type else None
 
 
-def _read_what_was_written(m: Match) -> Value | None:
-    (written, *starts), known = m.node.operands, m.node.operands[0].node
-    same = written.op == "dynamic_update_slice" and known.operands[2:] == tuple(starts)
-    return known.operands[1] if same and known.operands[1].type == m.type else None
-
-
-def _nothing_scattered(m: Match) -> Value | None:
-    return m.node.operands[0] if not m.node.operands[1].type.elements else None
-
-
 def _moved_spread(m: Match) -> Value | None:
     """However one moves the elements of an array of equal elements, they stay equal."""
     operand = m.node.operands[0]
     return m.like(operand.node.operands[0]) if is_spread(operand) else None
-
-
-def _padded_alike(m: Match) -> Value | None:
-    return m.like(m[Y]) if is_spread(m[X]) and m[X].node.operands[0] == m[Y] else None
 
 
 # -- the table ------------------------------------------------------------------------------------------
@@ -345,17 +315,12 @@ MOVEMENT: tuple[Rule, ...] = (
     Rule("slice(concatenate(x, y)) -> slice(x)", slice_(CONCATENATE), _slice_of_concatenate),
     Rule("slice(broadcast(x)) -> broadcast(slice(x))", slice_(broadcast(X)), _slice_of_broadcast),
     Rule("slice(transpose(x)) -> transpose(slice(x))", slice_(transpose(X)), _slice_of_transpose),
-    Rule("slice(iota) -> iota", slice_(iota()), _slice_of_iota),
     Rule("pad(pad(x)) -> pad(x)", pad(pad(X, Y), Y), _padded_once),
-    Rule("pad(broadcast(y), y) -> broadcast(y)", pad(X, Y), _padded_alike),
     Rule("concatenate(concatenate(x)) -> concatenate(x)", CONCATENATE, _concatenated_once),
     Rule("concatenate of slices that touch -> slice", CONCATENATE, _joined_slices),
     Rule("reverse of one element -> x", reverse(X), _reversed_less),
     Rule("reverse(reverse(x)) -> reverse(x)", reverse(reverse(X)), _reversed_once),
     Rule("gather at known indices -> slice", gather(X, Y), _gather_of_known),
-    Rule("gather at one index -> broadcast(gather)", gather(X, Y), _gather_of_one),
     Rule("dynamic_slice at constants -> slice", DYNAMIC_SLICE, _slice_at_constants),
-    Rule("dynamic_slice of the update -> update", DYNAMIC_SLICE, _read_what_was_written),
     Rule("dynamic_update_slice of all -> update", any_of({"dynamic_update_slice"}), _whole_update),
-    Rule("scatter of nothing -> x", any_of({"scatter"}), _nothing_scattered),
 )

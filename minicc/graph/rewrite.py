@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 from minicc.errors import CompileError, Loc, merge_locs
@@ -34,7 +35,7 @@ from minicc.trace import Step
 
 @dataclass(frozen=True)
 class Var:
-    """Matches any value; the same Var twice, the same value twice.
+    """Matches any value; the same Var twice, the same value twice. As a replacement it is what it matched.
 
     kinds: of which dtypes the value may be. fixed: it must be a scalar constant.
     """
@@ -43,8 +44,11 @@ class Var:
     kinds: str = "fib"
     fixed: bool = False
 
+    def __call__(self, m: Match) -> Value:
+        return m[self]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Const:
     """Matches a scalar constant of these bits, in any dtype: 1 matches 1.0, but 0.0 does not match -0.0.
 
@@ -89,8 +93,8 @@ def find(pattern: Pattern, value: Value, found: Found) -> Found | None:
     match pattern:
         case Op(ops, operands):
             return _find_op(pattern, operands, value, found) if value.node.op in ops else None
-        case Const(number):
-            return found if _is_constant(value.node, number) else None
+        case Const():
+            return found if _is_constant(value.node, pattern) else None
     if found.get(pattern, value) != value or value.dtype.kind not in pattern.kinds:
         return None
     return {**found, pattern: value} if not pattern.fixed or is_scalar_constant(value.node) else None
@@ -110,15 +114,30 @@ def _find_op(pattern: Pattern, parts: tuple[Pattern, ...] | None, value: Value, 
     return None
 
 
-def _is_constant(node: Node, value: float) -> bool:
-    if not is_scalar_constant(node):
-        return False
-    dtype = node.types[0].dtype
+def may_match(pattern: Op, ops: tuple[str, ...]) -> bool:
+    """Whether it can match a node of its op whose operands are of these ops: the usual no, for little."""
+    def fits(part: Pattern, op: str) -> bool:
+        if isinstance(part, Op):
+            return op in part.ops
+        return op == "constant" or not (isinstance(part, Const) or part.fixed)
+    orders = (ops, ops[::-1]) if pattern.ops & COMMUTATIVE else (ops,)
+    parts = pattern.operands
+    return parts is None or any(all(map(fits, parts, order)) for order in orders)
+
+
+def _is_constant(node: Node, pattern: Const) -> bool:
+    return is_scalar_constant(node) and node.attrs["value"].tobytes() == _bits(pattern, node.types[0].dtype)
+
+
+@cache
+def _bits(pattern: Const, dtype: DType) -> bytes | None:
+    """The bits of a number in a dtype, or nothing if that has no such number."""
+    value = pattern.value
     if isinstance(value, bool) != (dtype is BOOL):
-        return False
-    wanted = encode(value, dtype)
-    bits = isinstance(value, int) and dtype.kind == "i"  # of -1, for one
-    return bool(bits or decode(wanted, dtype) == value) and wanted.tobytes() == node.attrs["value"].tobytes()
+        return None
+    stored = encode(value, dtype)
+    wraps = isinstance(value, int) and dtype.kind == "i"  # -1 is all bits of an unsigned integer
+    return stored.tobytes() if wraps or decode(stored, dtype) == value else None
 
 
 # -- rules ----------------------------------------------------------------------------------------------
@@ -144,7 +163,12 @@ class Match:
     node: Node
     found: Found
     builder: Builder
-    locs: tuple[Loc, ...]
+
+    @cached_property
+    def locs(self) -> tuple[Loc, ...]:
+        """The lines of every node that the rule matched."""
+        matched = [part.node for shape, part in self.found.items() if isinstance(shape, Op)]
+        return merge_locs(*(self.builder.locs.get(part, ()) for part in matched))
 
     def __getitem__(self, part: Pattern) -> Value:
         return self.found[part]
@@ -181,6 +205,11 @@ class Match:
         return value if value.shape == shape else self.build("broadcast_in_dim", value, shape=shape, dims=())
 
 
+def to(op: str, *parts: Callable[[Match], Value]) -> Callable[[Match], Value]:
+    """A replacement by an op of replacements: to("add", X, to("negate", Y))."""
+    return lambda m: m.build(op, *[part(m) for part in parts])
+
+
 on_rewrite: list[Callable[[Rule, Value, Value], Any]] = []  # called with each rule applied: before, after
 
 # -- the engine -----------------------------------------------------------------------------------------
@@ -205,10 +234,8 @@ class _Engine:
         self.builder = Builder()
         self.builder.locs.update(graph.locs)
         self.new = {node: Value(node) for node in nodes if node.op == "parameter"}
-        self.rules: dict[str, list[Rule]] = {}
-        for rule in rules:
-            for op in rule.pattern.ops:
-                self.rules.setdefault(op, []).append(rule)
+        self.rules = tuple(rules)
+        self.candidates: dict[tuple[str, ...], list[Rule]] = {}  # of a node, by its op and its operands'
 
     def renewed(self, value: Value) -> Value:
         """What a value has become."""
@@ -233,20 +260,27 @@ class _Engine:
 
     def step(self, node: Node) -> Value:
         """What the first rule that applies makes of a node with settled operands; or its copy, settled."""
-        locs = self.builder.locs
-        operands = tuple(map(self.renewed, node.operands))
-        value = self.builder.node(node.op, operands, node.attrs, node.types, locs.get(node, ()))
-        for rule in self.rules.get(node.op, ()):
+        operands = tuple([self.renewed(operand) for operand in node.operands])
+        locs = self.builder.locs.get(node, ())
+        value = self.builder.node(node.op, operands, node.attrs, node.types, locs)
+        for rule in self.candidates_for(value.node):
             if found := find(rule.pattern, value, {}):
-                matched = [part.node for shape, part in found.items() if isinstance(shape, Op)]
-                lines = merge_locs(*(locs.get(part, ()) for part in matched))
-                result = rule.replace(Match(value.node, found, self.builder, lines))
+                match = Match(value.node, found, self.builder)
+                result = rule.replace(match)
                 if result is not None and result != value:
-                    self.applied(rule, value, result, lines)
-                    locs[result.node] = merge_locs(locs.get(result.node, ()), lines)
+                    self.applied(rule, value, result, match.locs)
+                    self.builder.add_lines(result.node, match.locs)
                     return result
         self.new[value.node] = value
         return value
+
+    def candidates_for(self, node: Node) -> list[Rule]:
+        """The rules that may match a node, in the order of the table."""
+        op, *ops = key = (node.op, *[v.node.op for v in node.operands])
+        if key not in self.candidates:
+            self.candidates[key] = [rule for rule in self.rules if op in rule.pattern.ops
+                                    and may_match(rule.pattern, tuple(ops))]
+        return self.candidates[key]
 
     def applied(self, rule: Rule, value: Value, result: Value, locs: tuple[Loc, ...]) -> None:
         """Check and log what a rule did."""

@@ -51,9 +51,9 @@ def _spread_constant(m: Match) -> Value | None:
 
 def _folded(m: Match) -> Value | None:
     operands = m.node.operands
-    read = sum(v.type.elements for v in operands)
-    too_large = m.type.elements > FOLDED_ELEMENTS or read > FOLDED_OPERANDS
-    if too_large or any(v.op != "constant" for v in operands):
+    if any(v.node.op != "constant" for v in operands) or m.type.elements > FOLDED_ELEMENTS:
+        return None
+    if sum(v.type.elements for v in operands) > FOLDED_OPERANDS:
         return None
     return m.build("constant", value=evaluate_node(m.node, [v.node.attrs["value"] for v in operands]))
 

@@ -34,12 +34,12 @@ Store = tuple[Value, Position, Block]  # what a kernel writes: a value, where it
 
 
 def build_kernel(
-    graph: Graph, roots: Sequence[Value], fused: Collection[Node], buffer: Callable[[Node], str], target: Target,
-    sides: Sequence[Value] = (),
+    graph: Graph, roots: Sequence[Value], fused: Collection[Node], buffer: Callable[[Node], str],
+    target: Target, sides: Sequence[Value] = (),
 ) -> Kernel:
-    """The kernel that computes the roots from whatever is not fused. sides: values that the roots need anyway,
-    and that it stores too; the roots behind the first one walk the axes of the first.
+    """The kernel that computes the roots from whatever is not fused; all walk the axes of the first.
 
+    sides: values that the roots need anyway, and that the kernel stores too.
     Raises: Illegal, with the reason, if its axes cannot be walked by one grid or would not fit the target.
     """
     return with_splits(lambda splits: _kernel(Pull(fused, graph, buffer, splits), roots, sides, target))
@@ -72,10 +72,11 @@ def _kernel(body: Pull, roots: Sequence[Value], sides: Sequence[Value], target: 
         view, index = body.viewed(Type(value.dtype, tuple(value.shape[dim] for dim in kept)),
                                   tuple(position[dim] for dim in kept))
         outputs.append(Operand(name := body.buffer(value.node), name, view, index))
-    statements, scratch = _statements([(op.name, block) for op, (*_, block) in
-                                       zip(outputs, stores, strict=True)], kinds)
-    kernel = Kernel(kernel_name(stores[0][2]), body.grid(kinds), tuple(body.operands.values()), tuple(outputs),
-                    scratch, statements, tuple(body.scalars.values()))
+    results = [(op.name, block) for op, (*_, block) in zip(outputs, stores, strict=True)]
+    statements, scratch = _statements(results, kinds)
+    name, inputs = kernel_name(stores[0][2]), tuple(body.operands.values())
+    kernel = Kernel(name, body.grid(kinds), inputs, tuple(outputs), scratch, statements,
+                    tuple(body.scalars.values()))
     return finished(kernel, target)
 
 
@@ -187,9 +188,9 @@ def _check(kernel: Kernel, target: Target) -> None:
     blocks = kernel.blocks()
     dots = [block for block in blocks if block.op == "dot"]
     whole = {axis.name: axis.size for axis in kernel.axes if axis.kind is AxisKind.WHOLE}
-    if len(dots) > 1 and not target.reduces_after_dot:
+    if len(dots) > 1 and not target.one_core:
         raise Illegal(f"a kernel of {target.name} has one dot")
-    if dots and not target.reduces_after_dot and any(b.op == "reduce" for b in blocks):
+    if dots and not target.one_core and any(b.op == "reduce" for b in blocks):
         raise Illegal(f"{target.name} does not reduce in the kernel of a dot")
     row_bytes = 0
     for operand in kernel.operands:

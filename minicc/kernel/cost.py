@@ -31,7 +31,7 @@ class Target:
 
     rows, lanes: blocks come in multiples of these along their last two dimensions. max_block_axes: how many
     axes of one value may have blocks of more than one element. keeps_temps: whether buffers between kernels
-    can stay in fast memory. reduces_after_dot: whether a kernel may reduce, by a dot too, what its own dot
+    can stay in fast memory. one_core: whether a kernel may reduce, by a dot too, what its own dot
     gave. A dot streams rows through dot_units units at dot_row_cycles each; to fill and to drain them takes
     dot_fill_cycles at each step.
     """
@@ -44,7 +44,7 @@ class Target:
     largest_block: int
     max_block_axes: int
     keeps_temps: bool
-    reduces_after_dot: bool
+    one_core: bool
     bytes_per_cycle: float
     latency_cycles: int
     launch_cycles: int

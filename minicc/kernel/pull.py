@@ -17,6 +17,7 @@ from math import prod
 
 import numpy as np
 
+from minicc.errors import merge_locs
 from minicc.graph.dtypes import decode
 from minicc.graph.ir import BOOL, I32, DType, Graph, Node, Type, Value
 from minicc.kernel.index import Axis, AxisKind, Crossing, Index, Lookup
@@ -25,8 +26,8 @@ from minicc.kernel.positions import Position, non_unit, operand_positions, view_
 
 LARGEST_BODY = 64  # ops in one body; a longer chain of ops becomes several kernels
 Dropped = tuple[tuple[Index, int], ...]  # walks of dimensions, and the dimensions' sizes
-MOVES = ("broadcast_in_dim", "transpose", "reshape", "slice", "reverse", "gather", "dynamic_slice",
-         "optimization_barrier")
+MOVES = ("broadcast_in_dim", "transpose", "reshape", "slice", "reverse", "optimization_barrier")
+LOOKUPS = ("gather", "dynamic_slice")  # their operand is in memory
 OUTPUT_AXES = ((), ("n",), ("m", "n"), ("b", "m", "n"), ("b", "h", "m", "n"))
 
 
@@ -48,7 +49,7 @@ class Pull:
     operands: dict[tuple, Operand] = field(default_factory=dict)
     scalars: dict[tuple, Operand] = field(default_factory=dict)
     known: dict[tuple[Value, Position], Block] = field(default_factory=dict)
-    walks: list[tuple[Index, int]] = field(default_factory=list)  # one for each dimension walked, and its size
+    walks: list[tuple[Index, int]] = field(default_factory=list)  # of each dimension so far, with its size
     alone: bool = True  # whether it makes axes; a copy goes along those that are there
     ops: int = 0
 
@@ -64,8 +65,8 @@ class Pull:
 
     def copy(self) -> Pull:
         """The same, to pull one more value along the axes that are there."""
-        fields = {name: value.copy() for name, value in vars(self).items() if type(value) in (dict, set, list)}
-        return replace(self, **fields, alone=False)
+        state = ("names", "sizes", "operands", "scalars", "known", "walks")
+        return replace(self, **{name: getattr(self, name).copy() for name in state}, alone=False)
 
     def found(self, value: Value) -> tuple[Position, Block]:
         """Where a value was pulled in whole, and the block that computes it.
@@ -137,15 +138,20 @@ class Pull:
             return Block("iota", (), {"index": index}, value.dtype, index.axes, locs)
         if node.op == "reshape" and view_source(value).node not in self.fused:
             return self._load(value, position, 0.0, node)  # a view of a buffer, whatever its rule says
-        lent = dropped if self.alone and node.op == "reduce" else () if self.alone else (*dropped, *self.walks)
-        make = Making(self, [pair for pair in lent if not set(pair[0].axes) & set(axes_of(position))])
+        shared = (*dropped, *self.walks) if not self.alone else dropped if node.op == "reduce" else ()
+        make = Making(self, [pair for pair in shared if not set(pair[0].axes) & set(axes_of(position))])
         positions = operand_positions(node, position, make)
+        if node.op in LOOKUPS:
+            return self._load(node.operands[0], positions[0], 0.0, node)
         if node.op in MOVES:
             still = set(axes_of(positions[0]))
             lost = [pair for pair in zip(position, value.shape, strict=True) if not set(pair[0].axes) & still]
-            return self.pull(node.operands[0], positions[0], (*dropped, *lost))
+            block = self.pull(node.operands[0], positions[0], (*dropped, *lost))
+            return replace(block, locs=merge_locs(block.locs, locs)) if block.op == "load" else block
         made = make.made
-        args = [self.pull(*pair, dropped) for pair in zip(node.operands, positions, strict=True)]
+        pairs = list(zip(node.operands, positions, strict=True))
+        args = [self._load(*pairs.pop(0), 0.0, node)] if node.op == "convolution" else []
+        args += [self.pull(*pair, dropped) for pair in pairs]
         if any(name not in arg.axes for name in made for arg in args):
             raise Illegal("it would sum over an axis that its operand does not vary along")
         axes = tuple(dict.fromkeys(name for arg in args for name in arg.axes))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from minicc.errors import CompileError, Loc, MiniccError
-from minicc.frontend import creation, functional, ops, shapes
+from minicc.frontend.methods import FUNCTIONS
 from minicc.frontend.scope import located
 from minicc.frontend.tensor import Tensor
 from minicc.graph.attributes import nearest
@@ -28,15 +28,13 @@ FILE = "-c"
 MOST_ELEMENTS = 2**28  # of one random tensor: a GiB
 READERS = {"numpy", "item", "tolist", "realise"}  # would run what is only to be compiled
 METHODS = {name for name in dir(Tensor) if not name.startswith("_")} - READERS
-MODULES = (functional, ops, shapes, creation)
-NAMES: dict[str, Callable] = {
-    name: function for module in MODULES for name, function in vars(module).items()
-    if not name.startswith("_") and callable(function) and function.__module__ == module.__name__
-}
+NAMES: dict[str, Callable] = {name: function for name, function in FUNCTIONS.items() if name != "seed"}
 OPERATORS: dict[type, Callable] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.MatMult: operator.matmul, ast.Pow: operator.pow, ast.USub: operator.neg, ast.UAdd: operator.pos,
     ast.Invert: operator.invert, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }

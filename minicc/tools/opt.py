@@ -35,13 +35,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("program", metavar="FILE.graph")
     parser.add_argument("--passes", default="simplify", metavar="A,B", help=f"of: {', '.join(PASSES)}")
+    parser.add_argument("--fast-math", action="store_true", help="with the rules of simplify that may round")
     parser.add_argument("--print-after-all", action="store_true", help="the result of each pass, on stderr")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the passes in order and print what the last one made."""
     graph = parse_graph(read_text(Path(options.program)), options.program)
-    levels, level = Levels(find(options.device), graph), "graph"
+    levels, level = Levels(find(options.device), graph, fast_math=options.fast_math), "graph"
     for name in filter(None, options.passes.split(",")):
         if name not in PASSES:
             need = " or ".join(PASSES)

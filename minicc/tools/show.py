@@ -8,9 +8,12 @@ programs.py.
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 
 from minicc.compiler import Compiled
 from minicc.errors import CompileError
+from minicc.graph.simplify import fast_simplify
+from minicc.slots import using
 from minicc.tools import programs
 from minicc.tools.output import emit
 
@@ -22,11 +25,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     programs.arguments(parser)
     parser.add_argument("--level", choices=LEVELS, default="kernels", help="how far down (default: kernels)")
+    parser.add_argument("--fast-math", action="store_true", help="with the rules of simplify that may round")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the level of each compile in the program."""
-    found = [loaded.compiled for loaded in programs.load(options)]
+    with using(simplify=fast_simplify) if options.fast_math else nullcontext():
+        found = [loaded.compiled for loaded in programs.load(options)]
     rows = [{"name": compiled.graph.name, "device": compiled.device, "level": options.level,
              "text": level_text(compiled, options.level)} for compiled in found]
     emit("\n\n".join(row["text"].rstrip() for row in rows), rows, options)

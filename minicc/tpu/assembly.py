@@ -43,7 +43,7 @@ ORIGIN = At(0, 0)
 _IDENTITY = {"sadd.s32": 0, "ssub.s32": 0, "smul.u32": 1, "sor.u32": 0, "sdiv.s32": 1}
 _COMMUTES = ("sadd.s32", "smul.u32", "smin.s32", "smax.s32", "sor.u32", "scmp.eq.s32")
 _PURE_SLOTS = ("scalar", "vector")
-MASKS_KNOWN = 8  # results that are mask registers are remembered for so long, since there are few registers
+PASSING_KNOWN = 16  # masks, and differences (they say how many lanes a mask has), remembered at a time
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Writer:
     locs: tuple[Loc, ...] = ()
     code: list[Instr | str] = field(default_factory=list)
     _known: dict[tuple, Reg] = field(default_factory=dict)
-    _masks: deque[tuple] = field(default_factory=deque)
+    _passing: deque[tuple] = field(default_factory=deque)
     _count: dict[str, int] = field(default_factory=dict)
     _xlu: int = 0
 
@@ -86,10 +86,10 @@ class Writer:
             self._known = {k: r for k, r in self._known.items() if (Reg, into) not in k[1] and r != into}
         elif pure and dst is not None:
             self._known[key] = dst
-            if dst.kind == "m":
-                self._masks.append(key)
-        if len(self._masks) > MASKS_KNOWN:
-            self._known.pop(self._masks.popleft(), None)
+            if dst.kind == "m" or name == "ssub.s32":  # or they would take more registers than there are
+                self._passing.append(key)
+        if len(self._passing) > PASSING_KNOWN:
+            self._known.pop(self._passing.popleft(), None)
         return dst or Reg("s", 0)
 
     def vector(self, value: Operand) -> Operand:
