@@ -323,16 +323,6 @@ def test_an_interrupt_ends_with_its_own_code(
 
 # ---- pieces ----
 
-def test_an_expression_draws_the_same_numbers_for_the_same_seed():
-    first, again, other = (expression.evaluate("rand(3)", seed)[0].tolist() for seed in (1, 1, 2))
-    assert first == again != other
-
-
-def test_a_subscript_slices_like_numpy():
-    whole, part = expression.evaluate("rand(4,6), rand(4,6)[1, ::2]")
-    assert part.shape == (3,) and whole.shape == (4, 6)
-
-
 def test_random_arrays_have_their_types():
     value, = expression.evaluate("rand(2,3) < 0.5")
     generator = np.random.default_rng(0)
@@ -381,10 +371,11 @@ def test_importing_minicc_brings_in_nothing_until_a_name_is_asked_for():
         import sys, minicc
         print(sorted(name for name in sys.modules if name.startswith("minicc")))
         import minicc.trace
-        print(callable(minicc.trace), callable(minicc.Tensor), "zeros" in dir(minicc), hasattr(minicc, "nope"))
+        names = "trace", "Tensor", "nope"
+        print(*(callable(getattr(minicc, name, None)) for name in names), "zeros" in dir(minicc))
     """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["['minicc', 'minicc.trace']", "True True True False"]
+    assert ran.stdout.splitlines() == ["['minicc', 'minicc.trace']", "True True False True"]
 
 
 @pytest.mark.parametrize("module", ["frontend.ops", "frontend.vjp", "frontend.nn", "tools.bench", "face"])

@@ -46,6 +46,10 @@ def test_a_key_reads_what_it_reads_in_numpy(name: str):
     key = KEYS[name]
     assert same(meaning(lambda x: x[key], A), A[key])
     assert same(Tensor(A)[key].numpy(), A[key])  # data at hand
+    items = key if isinstance(key, tuple) else (key,)
+    held = tuple(Tensor(np.asarray(item).tolist()) if isinstance(item, list | np.ndarray) and np.size(item)
+                 else item for item in items)
+    assert same(Tensor(A)[held].numpy(), A[key])
 
 
 @pytest.mark.parametrize("name", KEYS)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import random
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +13,7 @@ from meanings import meaning, same
 
 import minicc as mc
 from minicc import Tensor
+from minicc.frontend import catalogue
 
 RANDOM = np.random.default_rng(0)
 SHAPES = ((3, 4), (1, 5), (2, 0), (4, 1))
@@ -175,3 +179,19 @@ def test_a_mistake_is_one_clear_error_at_its_line(mistake: Callable, kind: type,
         mistake()
     assert type(caught.value) is kind and all(word in str(caught.value) for word in words), str(caught.value)
     assert caught.value.at[0].file == __file__
+
+
+def test_whatever_is_passed_the_error_is_one_of_ours():
+    chance, image = random.Random(0), mc.ones(1, 2, 5, 5)
+    anything = [X, X * 2, image, X > 0, Tensor([0, 1]), Tensor(2.0), mc.zeros(0, 3), None, "same", "ij->ji",
+                -1, 0, 1, 2, 1.5, float("nan"), True, (0, 1), [], [[1, 2], [3]], {}, {1}, numbers(2, 2),
+                slice(1, 2), object(), b"x", range(2), np.float32(2), [X, X], [X, Tensor([1])], ...]
+    functions = [f for families in (catalogue.METHODS, catalogue.ONLY_FUNCTIONS)
+                 for family in families.values() for f in family.values()]
+    for function in functions:
+        for _ in range(40):
+            least = sum(p.default is p.empty for p in inspect.signature(function).parameters.values())
+            most = len(inspect.signature(function).parameters)
+            given = [chance.choice(anything) for _ in range(chance.randint(least, most))]
+            with contextlib.suppress(mc.MiniccError):
+                function(*given)

@@ -34,7 +34,14 @@ def small(*shape: int) -> np.ndarray:
     return RANDOM.integers(0, 256, shape).astype(np.uint8)
 
 
-@pytest.mark.parametrize("draw", [floats, integers, bools, small])
+def unsigned(*shape: int) -> np.ndarray:
+    return RANDOM.choice(np.array([0, 1, 2**31, 2**32 - 1, 7], np.uint32), shape)
+
+
+DRAWS = [floats, integers, bools, small, unsigned]
+
+
+@pytest.mark.parametrize("draw", DRAWS)
 def test_sort_and_argsort_are_numpys_stable_ones(draw: Callable):
     for shape in SHAPES:
         for axis in range(len(shape)):
@@ -51,7 +58,7 @@ def test_sorting_keeps_the_bits_of_every_element():
     assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all()
 
 
-@pytest.mark.parametrize("draw", [floats, integers, bools, small])
+@pytest.mark.parametrize("draw", DRAWS)
 def test_descending_is_stable_too_and_begins_with_nan(draw: Callable):
     for shape in ((9,), (3, 6), (2, 1)):
         x = draw(*shape)

@@ -49,7 +49,7 @@ const float* __restrict__ b, float* __restrict__ out) {
         __syncthreads();  // model.py:1
     }
     if (m < 100 && n < 20) {
-        const float b1 = b[n];
+        const float b1 = b[n];  // model.py:2
         const float t1 = acc1 + b1;  // model.py:3
         const float t2 = max(t1, 0.0f);  // model.py:4
         out[m * 20 + n] = t2;  // model.py:4
@@ -113,7 +113,7 @@ def test_a_name_that_means_something_in_cuda_is_changed():
 
 def test_each_line_names_the_users_line_it_comes_from():
     (kernel,) = kernels_of(layer(3)).kernels
-    assert {loc.line for loc in kernel.locs()} == {1, 3, 4} and kernel.locs()[0] == Loc("model.py", 1)
+    assert {loc.line for loc in kernel.locs()} == {1, 2, 3, 4} and kernel.locs()[0] == Loc("model.py", 1)
     text = cuda_text(lower(kernel))
     assert all(f"// model.py:{line}\n" in text for line in (1, 3, 4))
 

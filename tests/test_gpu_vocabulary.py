@@ -66,6 +66,53 @@ def test_lookups_updates_joins_and_convolutions_mean_what_the_graph_means(name, 
     assert agrees(graph_of(*LOOKUPS[name]), mode)
 
 
+EINSUMS = ["bmk,bkn->bmn", "mkb,nkb->bnm", "abk,kcd->acbd", "ak,bk->ba", "abkl,lkcd->cdab", "abc,abc->",
+           "abk,abk->ab", "ak,k->a", "kab,kb->ba", "abk,ck->cab", "kba,dkc->dbca", "a,b->ba", "bak,bk->ba"]
+
+
+def einsum(text: str) -> Graph:
+    """A dot_general and a transpose that together are this einsum; a is 3 long, b is 4, and so on."""
+    (left, right), out = text.split("->")[0].split(","), text.split("->")[1]
+    batch = [c for c in left if c in right and c in out]
+    contract = [c for c in left if c in right and c not in out]
+    made = batch + [c for c in left + right if c not in batch + contract]
+    shapes = [shaped(*(3 + "abcdklmn".index(c) for c in side)) for side in (left, right)]
+    pairs = {name: tuple(tuple(map(side.index, which)) for side in (left, right))
+             for name, which in (("contract", contract), ("batch", batch))}
+    return graph_of(shapes, lambda op, x, y: op(
+        "transpose", op("dot_general", op("exp", x), y, **pairs), perm=tuple(map(made.index, out))))
+
+
+@pytest.mark.parametrize("chunk", [0, 2, 20])
+@pytest.mark.parametrize("text", EINSUMS)
+def test_dots_of_any_layout_are_einsums(text, chunk):
+    graph = einsum(text)
+    x, y = drawn(graph)
+    module = fuse(legalize(graph), TARGET)
+    buffers = allocate(module, {"x0": x, "x1": y})
+    for kernel in module.kernels:
+        vector_kernel(kernel, chunk).run(buffers)
+    want = np.einsum(text, np.exp(x.astype(np.float64)), y)
+    np.testing.assert_allclose(buffers["out"].reshape(want.shape), want, atol=1e-5 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_small_chunks_are_the_same(name):
+    graph = graph_of(*LOOKUPS[name])
+    inputs, module = drawn(graph), fuse(legalize(graph), TARGET)
+    whole, parts = (allocate(module, {f"x{n}": x for n, x in enumerate(inputs)}) for _ in "12")
+    for kernel in module.kernels:
+        vector_kernel(kernel).run(whole)
+        vector_kernel(kernel, 50).run(parts)
+    for name, _ in module.outputs:
+        np.testing.assert_allclose(whole[name], parts[name], rtol=1e-5, atol=1e-5)
+
+
+def test_a_convolution_is_cut_by_images():
+    (kernel,) = fuse(legalize(graph_of(*LOOKUPS["convolution"])), TARGET).kernels
+    assert "for b0 in range(0, 2, 1):" in vector_kernel(kernel, 1000).source
+
+
 # -- dtypes --------------------------------------------------------------------------------------------------
 
 EXTREMES = [0, 1, -1, 2, -3, 5, 31, 32, 40, -40, 127, 128, -128, 255, 256, 2**31 - 1, -(2**31), 2**31,
@@ -127,10 +174,10 @@ def test_dots_of_every_dtype(left, right, result, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_largest_small_integers_add_up_exactly(mode):
-    x, w = np.full((3, 300), -128, np.int8), np.full((300, 4), 255, np.uint8)
-    graph = graph_of([shaped(3, 300, dtype=I8), shaped(300, 4, dtype=U8)], lambda op, x, w: op(
+    x, w = np.full((3, 1001), -127, np.int8), np.full((1001, 4), 255, np.uint8)
+    graph = graph_of([shaped(3, 1001, dtype=I8), shaped(1001, 4, dtype=U8)], lambda op, x, w: op(
         "dot_general", x, w, contract=((1,), (0,)), batch=((), ())))
-    assert (results(graph, mode, [x, w])[0] == -128 * 255 * 300).all()
+    assert (results(graph, mode, [x, w])[0] == -127 * 255 * 1001).all()  # odd, and above 2**24
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -178,10 +225,14 @@ def test_updates_add_up_and_those_outside_are_dropped(mode):
     assert buffers["out"][:, 7].tolist() == [1.5, 1, 2, 1, 1, 1.5, 1, 1, 1.5]
 
 
-def test_a_lookup_is_loaded_once_for_all_threads_of_a_row():
-    kernel, buffers = scatter_kernel("set")
-    report = run_lane(lower(tile(kernel, TARGET)), buffers, A100)
-    assert report.loads["x1"].units == 6 * report.blocks * -(-report.threads // 32)
+def test_a_lookup_is_loaded_once_for_a_loop_along_its_row():
+    graph = graph_of([shaped(9, 50), IDS], lambda op, x, i: op(
+        "reduce", op("gather", x, i, axis=0), kind="sum", axes=[1]))
+    module = fuse(graph, TARGET)
+    buffers = allocate(module, {"x0": np.ones((9, 50), np.float32), "x1": np.arange(6, dtype=np.int32)})
+    report = run_lane(lower(tile(module.kernels[-1], TARGET)), buffers, A100)
+    assert buffers["out"].tolist() == [50.0] * 6
+    assert (report.loads["x1"].requests, report.loads["x0"].requests) == (1, 50)
 
 
 @pytest.mark.parametrize("dtype, sectors", [(F32, 4), (BF16, 2), (U8, 1)])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from random_graphs import random_graph
 
 from minicc.errors import CompileError, Loc
 from minicc.graph.ir import I32
-from minicc.graph.rewrite import Rule, X, Y, any_of, const, pattern, rewrite
+from minicc.graph.rewrite import Rule, X, Y, _Engine, any_of, const, pattern, rewrite
+from minicc.graph.simplify import simplify
 from minicc.graph.text import parse_graph
 from minicc.trace import Step
 
@@ -101,3 +104,20 @@ def test_none_leaves_the_node_alone():
 def test_rewriting_by_no_rules_gives_the_same_graph(seed):
     graph, _ = random_graph(seed)
     assert str(rewrite(graph, ())) == str(graph)
+
+
+def test_the_work_grows_with_the_graph_and_no_faster(monkeypatch):
+    def steps(blocks: int) -> int:
+        count = itertools.count()
+        step = _Engine.step
+        monkeypatch.setattr(_Engine, "step", lambda self, node: (next(count), step(self, node))[1])
+        lines = ["multiply(x, 1.0)"]
+        for _ in range(blocks):
+            last = len(lines)
+            lines += [f"negate(%{last - 1})", f"negate(%{last})", f"divide(%{last + 1}, 4.0)",
+                      f"add(%{last + 2}, %{last - 1})"]
+        simplify(parse_graph(of(*lines)))
+        monkeypatch.undo()
+        return next(count)
+    once = steps(100) - steps(50)
+    assert steps(200) - steps(100) == 2 * once

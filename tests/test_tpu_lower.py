@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kernels import accumulating, axes, compiled, constant, kernel, load, module, op, operand, outputs
@@ -107,6 +109,20 @@ def test_slices_with_strides_and_offsets_are_read_by_the_copy():
     a = normal(20, 1000)
     (found,) = outputs(module(k), x=a)
     assert (found == -a[3:19:2, 5:905:3]).all()
+
+
+def test_a_block_may_be_moved_along_an_axis_it_does_not_span():
+    both = Index((("k", 2), ("n", 1)), -3)
+    x, y = operand("x", F32, (6, 300), "m", both, fill=0.0), operand("y", F32, (6, 300), "m", "n")
+    acc, grid = Scratch("acc", F32, ("m", "n")), {"m": (6, 6, "p"), "n": (300, 128, "p")}
+    update = op("add", load(acc), op("reduce", load(x), kind="sum", axes=("k",)))
+    a = normal(6, 300)
+    k = accumulating("window", axes(**grid, k=(4, 1, "s")), y, acc, 0.0, update, load(acc), x)
+    (found,) = outputs(module(k), x=a)
+    padded = np.pad(wide(a)[0], ((0, 0), (3, 3)))
+    close(found, sum(padded[:, tap:tap + 300] for tap in (0, 2, 4, 6)))
+    with pytest.raises(CompileError, match=r"leaves its array(.|\n)*n=128 in dimension 1(.|\n)*train.py:12"):
+        compiled(module(replace(k, axes=axes(m=(6, 1, "p"), n=(300, 128, "p"), k=(4, 4, "s")))))
 
 
 @pytest.mark.parametrize("blocks", [(30, 300), (8, 128)])

@@ -215,7 +215,7 @@ def test_narrow_numbers_are_reduced_in_32_bits(dtype: DType):
 @pytest.mark.parametrize(("dtype", "to", "tolerance"), [
     (BF16, F32, 2e-6), (BF16, BF16, 2.0**-8), (F16, F32, 2e-6), (F16, F16, 2.0**-11), (I8, I32, 0),
     (U8, I32, 0), (I32, I32, 0), (U32, U32, 0)], ids=str)
-@pytest.mark.parametrize(("m", "n", "k"), [(20, 130, 40), (1, 40, 300), (5, 1, 1)])
+@pytest.mark.parametrize(("m", "n", "k"), [(20, 130, 40), (1, 40, 300), (5, 1, 1), (20, 130, 3)])
 def test_a_dot_of_every_dtype(dtype: DType, to: DType, tolerance: float, m: int, n: int, k: int):
     x, w = sample(dtype, m, k), sample(dtype, k, n)
     given = {} if to is dtype else {"dtype": to}
@@ -227,6 +227,15 @@ def test_a_dot_of_every_dtype(dtype: DType, to: DType, tolerance: float, m: int,
     else:
         wide = [decode(side, dtype).astype(np.float64) for side in (x, w)]
         close(decode(found, to), wide[0] @ wide[1], tolerance)
+
+
+def test_a_small_dot_of_what_is_computed_needs_no_matrix_unit():
+    def make(op: Ops, x: Value, w: Value) -> Value:
+        return op("dot_general", op("abs", x), op("negate", w), contract=((0,), (1,)))
+
+    x, w = normal(3, 37), normal(150, 3)
+    close(run(make, x, w), np.abs(x).T.astype(np.float64) @ -w.T.astype(np.float64))
+    assert "vmatmul" not in str(compiled(make, x, w).program)
 
 
 def test_a_dot_of_bf16_takes_a_sixth_of_the_matrix_units_time():

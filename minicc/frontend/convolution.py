@@ -25,7 +25,15 @@ from minicc.errors import CompileError
 from minicc.frontend import ops
 from minicc.frontend.indexing import take
 from minicc.frontend.joining import concatenate, repeat, stack, windows
-from minicc.frontend.primitives import TensorLike, as_float, as_integers, as_tensor, as_tensors, node
+from minicc.frontend.primitives import (
+    TensorLike,
+    as_float,
+    as_integer,
+    as_integers,
+    as_tensor,
+    as_tensors,
+    node,
+)
 from minicc.frontend.scope import fail
 from minicc.frontend.shapes import cut, flip, reshape, resized, swapaxes, unsqueeze
 from minicc.frontend.sorting import limit
@@ -74,8 +82,8 @@ def _operands(op: str, x: TensorLike, weight: TensorLike, rank: int, groups: Any
               inputs: Callable[[Tensor], int]) -> tuple[Tensor, Tensor, bool]:
     """x with a batch, the weights, and whether the batch was there. inputs: the channels that they take."""
     given, weight = as_tensors((x, weight), F32)
-    x, (count,) = _batched(op, given, rank), as_integers(op, groups)
-    if weight.ndim != rank + 2 or count < 1 or weight.shape[0] % count or x.shape[1] != inputs(weight):
+    x, count = _batched(op, given, rank), as_integer(op, groups, 1)
+    if weight.ndim != rank + 2 or weight.shape[0] % count or x.shape[1] != inputs(weight):
         got = f"{weight.type} for {given.type} in {groups} groups"
         need = "[out, in / groups, *kernel], a transpose [in, out / groups, *kernel]; groups that divide them"
         fail(op, "the weights do not fit the input", got, need)

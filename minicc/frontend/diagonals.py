@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minicc.frontend import ops
-from minicc.frontend.primitives import TensorLike, as_integers, as_tensor, node
+from minicc.frontend.primitives import TensorLike, as_integer, as_tensor, node
 from minicc.frontend.scope import fail
 from minicc.frontend.shapes import broadcast, cut, moveaxis, one_axis, reshape
 from minicc.graph.ir import I32
@@ -31,7 +31,7 @@ def _matrices(op: str, x: TensorLike) -> Tensor:
 
 def _triangle(op: str, x: TensorLike, k: int, lower: bool) -> Tensor:
     """x where column - row <= k, or (upper) >= k; else 0."""
-    x, (k,) = _matrices(op, x), as_integers(op, k)
+    x, k = _matrices(op, x), as_integer(op, k)
     row, column = (node("iota", axis=axis, shape=x.shape[-2:], dtype=I32) for axis in (0, 1))
     kept = row + k >= column if lower else row + k <= column
     return ops.where(broadcast(kept, x.shape), x, as_tensor(0, x.dtype))
@@ -49,7 +49,7 @@ def triu(x: TensorLike, k: int = 0) -> Tensor:
 
 def diagonal(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The elements whose place on axis2 is `offset` more than on axis1, in a new last axis."""
-    x, (offset,) = _matrices("diagonal", x), as_integers("diagonal", offset)
+    x, offset = _matrices("diagonal", x), as_integer("diagonal", offset)
     one, two = one_axis("diagonal", x, axis1), one_axis("diagonal", x, axis2)
     x = moveaxis(x, (one, two), (-2, -1))
     *lead, rows, columns = x.shape
@@ -76,7 +76,7 @@ def diag(x: TensorLike, k: int = 0) -> Tensor:
 
 def diag_embed(x: TensorLike, offset: int = 0) -> Tensor:
     """Square matrices with the rows of x on their diagonals, in two new last axes."""
-    x, (offset,) = as_tensor(x), as_integers("diag_embed", offset)
+    x, offset = as_tensor(x), as_integer("diag_embed", offset)
     if not x.ndim:
         fail("diag_embed", "a scalar is no diagonal", x.type, "rank 1 or more")
     *lead, count = x.shape

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from minicc.errors import CompileError, DtypeError
 from minicc.frontend import ops
 from minicc.frontend.diagonals import diagonal
-from minicc.frontend.primitives import TensorLike, as_float, as_integers, as_tensor, node, normal_axes
+from minicc.frontend.primitives import TensorLike, as_float, as_integer, as_tensor, node, normal_axes
 from minicc.frontend.scope import fail
 from minicc.frontend.shapes import reshape, transpose, unsqueeze
 from minicc.graph.ir import F32, I8
@@ -168,7 +168,9 @@ def tensordot(x: TensorLike, y: TensorLike, axes: Any = 2) -> Tensor:
     if isinstance(axes, tuple | list) and len(axes) == 2:
         left, right = normal_axes("tensordot", x, axes[0]), normal_axes("tensordot", y, axes[1])
     else:
-        count, = as_integers("tensordot", axes)
+        count = as_integer("tensordot", axes, 0)
+        if count > min(x.ndim, y.ndim):
+            fail("tensordot", "there are not so many axes", axes, f"as many as {x.type} and {y.type} have")
         left = normal_axes("tensordot", x, range(x.ndim - count, x.ndim))
         right = normal_axes("tensordot", y, range(count))
     return node("dot_general", x, y, contract=(left, right))

@@ -31,7 +31,7 @@ import numpy as np
 from minicc.errors import CompileError, DtypeError, OutOfRangeError
 from minicc.frontend import ops
 from minicc.frontend import tensor as tensors
-from minicc.frontend.primitives import TensorLike, as_integers, as_tensor, node
+from minicc.frontend.primitives import TensorLike, as_integer, as_integers, as_tensor, node
 from minicc.frontend.scope import EAGER, current, fail
 from minicc.frontend.shapes import broadcast_shapes, flip, one_axis, reshape, transpose
 from minicc.graph.ir import BOOL, I32
@@ -86,8 +86,7 @@ def _is_array(item: Any) -> bool:
 def _readable(item: Any) -> Any:
     """An item of a key: lists as arrays, and masks as arrays of bools, whose data is there."""
     if isinstance(item, list | tuple):
-        array = as_tensor(item).numpy() if len(item) else np.zeros(0, np.int32)
-        return array
+        return as_tensor(item).numpy() if len(item) else np.zeros(0, np.int32)
     if isinstance(item, tensors.Tensor) and item.dtype == BOOL:
         if item.lazy or current() is not EAGER:
             fail("index", "a mask picks a number of elements that is not known here", item.type,
@@ -225,8 +224,9 @@ def index(x: Tensor, key: Any) -> Tensor:
     picked = pick(x, planned)
     if not x.lazy and current() is EAGER and not any(i.lazy for i in planned.arrays.values()):
         # data at hand is indexed at hand: taking batches must not compile a program per batch
-        key = tuple(map(_readable, key)) if isinstance(key, tuple) else _readable(key)
-        picked._hold(np.array(x._array[key]))  # type: ignore[index]
+        items = [_readable(item) for item in (key if isinstance(key, tuple) else (key,))]
+        known = tuple([np.array(item) if _is_array(item) else item for item in items])
+        picked._hold(np.array(x._array[known]))  # type: ignore[index]
     return picked
 
 
@@ -296,7 +296,7 @@ def starts(op: str, x: Tensor, start: Any, sizes: tuple[int, ...]) -> list[Tenso
         fail(op, "starts and sizes do not fit", got, need)
     for axis, (one, size) in enumerate(zip(given, sizes, strict=True)):
         if not _is_array(one):
-            number, = as_integers(op, one)
+            number = as_integer(op, one)
             if not 0 <= number <= x.shape[axis] - size:
                 fail(op, f"the slice leaves axis {axis} of {x.type}", number, f"0 .. {x.shape[axis] - size}",
                      kind=OutOfRangeError)

@@ -20,6 +20,7 @@ import numpy as np
 from minicc.errors import CompileError, DtypeError
 from minicc.frontend.primitives import (
     TensorLike,
+    as_integer,
     as_integers,
     as_tensor,
     as_tensors,
@@ -112,8 +113,8 @@ def split(x: TensorLike, indices_or_sections: Any, axis: int = 0) -> tuple[Tenso
     at, sections = one_axis("split", x, axis), indices_or_sections
     if isinstance(sections, list | tuple):
         return _between(x, at, [0, *as_integers("split", (sections,)), x.shape[at]])
-    count, = as_integers("split", sections)
-    if count < 1 or x.shape[at] % count:
+    count = as_integer("split", sections, 1)
+    if x.shape[at] % count:
         fail("split", "the parts would not be equal", f"{count} parts of {x.shape[at]}", "a divisor",
              "array_split, or chunk")
     return array_split(x, count, at)
@@ -123,9 +124,7 @@ def split(x: TensorLike, indices_or_sections: Any, axis: int = 0) -> tuple[Tenso
 def array_split(x: TensorLike, sections: int, axis: int = 0) -> tuple[Tensor, ...]:
     """So many parts, the first ones longer by one if there is a rest."""
     x = as_tensor(x)
-    at, (count,) = one_axis("array_split", x, axis), as_integers("array_split", sections)
-    if count < 1:
-        fail("array_split", "there is no such number of parts", count, "1 or more")
+    at, count = one_axis("array_split", x, axis), as_integer("array_split", sections, 1)
     least, longer = divmod(x.shape[at], count)
     return _between(x, at, [i * least + min(i, longer) for i in range(count + 1)])
 
@@ -134,10 +133,8 @@ def array_split(x: TensorLike, sections: int, axis: int = 0) -> tuple[Tensor, ..
 def chunk(x: TensorLike, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
     """At most so many parts, all as long as the first but for the last, as torch has it."""
     x = as_tensor(x)
-    at, (count,) = one_axis("chunk", x, axis), as_integers("chunk", chunks)
-    if count < 1:
-        fail("chunk", "there is no such number of parts", count, "1 or more")
-    length = max(1, -(-x.shape[at] // count))
+    at = one_axis("chunk", x, axis)
+    length = max(1, -(-x.shape[at] // as_integer("chunk", chunks, 1)))
     return _between(x, at, [*range(0, max(x.shape[at], 1), length), x.shape[at]])
 
 
@@ -214,7 +211,7 @@ def pad(x: TensorLike, pad_width: Any, mode: str = "constant", constant_values: 
     x = as_tensor(x)
     try:
         widths = np.broadcast_to(np.asarray(pad_width, np.int32), (x.ndim, 2)).tolist()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         widths = [[-1]]
     if min((width for pair in widths for width in pair), default=0) < 0:
         need = f"0 or more: a number, (before, after), or {x.ndim} such pairs"
@@ -248,7 +245,7 @@ def unfold(x: TensorLike, dimension: int, size: int, step: int = 1) -> Tensor:
     """All windows of a size along an axis, each in a new last axis, as torch's Tensor.unfold."""
     x = as_tensor(x)
     at = one_axis("unfold", x, dimension)
-    return stack(windows(x, at, size, step), -1)
+    return stack(windows(x, at, as_integer("unfold", size), as_integer("unfold", step)), -1)
 
 
 def sliding_window_view(x: TensorLike, window_shape: Any, axis: Any = None) -> Tensor:

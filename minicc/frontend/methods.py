@@ -12,6 +12,7 @@ next: special.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,103 +22,74 @@ from minicc.frontend.tensor import Tensor
 
 Function = Callable[..., Any]
 
-# family -> name -> function of a tensor first; each is a method too
-BY_FAMILY: dict[str, dict[str, Function]] = {
-    "arithmetic": {
-        "add": ops.add, "subtract": ops.subtract, "sub": ops.subtract, "multiply": ops.multiply,
-        "mul": ops.multiply, "divide": ops.divide, "div": ops.divide, "true_divide": ops.divide,
-        "floor_divide": ops.floor_divide, "remainder": ops.remainder, "mod": ops.remainder, "fmod": ops.fmod,
-        "divmod": ops.divmod, "power": ops.power, "pow": ops.power, "float_power": special.float_power,
-        "negative": ops.negative, "neg": ops.negative, "positive": special.positive,
-        "absolute": ops.absolute, "abs": ops.absolute, "fabs": ops.absolute, "sign": ops.sign,
-        "square": special.square, "reciprocal": special.reciprocal, "maximum": ops.maximum,
-        "minimum": ops.minimum, "fmax": special.fmax, "fmin": special.fmin, "clip": special.clip,
-        "clamp": special.clip, "lerp": special.lerp, "hypot": special.hypot, "copysign": special.copysign,
-        "heaviside": special.heaviside, "nan_to_num": special.nan_to_num,
-    },
-    "rounding": {
-        "floor": ops.floor, "ceil": ops.ceil, "rint": ops.rint, "round": special.round,
-        "trunc": special.trunc, "fix": special.trunc,
-    },
-    "exponentials": {
-        "exp": ops.exp, "exp2": special.exp2, "expm1": ops.expm1, "log": ops.log, "log2": special.log2,
-        "log10": special.log10, "log1p": ops.log1p, "logaddexp": special.logaddexp, "sqrt": ops.sqrt,
-        "rsqrt": ops.rsqrt, "cbrt": special.cbrt, "erf": special.erf, "erfc": special.erfc,
-        "erfinv": special.erfinv, "sinc": special.sinc, "logit": functional.logit,
-    },
-    "trigonometry": {
-        "sin": ops.sin, "cos": ops.cos, "tan": special.tan,
-        "asin": special.asin, "arcsin": special.asin, "acos": special.acos, "arccos": special.acos,
-        "atan": special.atan, "arctan": special.atan, "atan2": special.atan2, "arctan2": special.atan2,
-        "sinh": special.sinh, "cosh": special.cosh, "tanh": ops.tanh,
-        "asinh": special.asinh, "arcsinh": special.asinh, "acosh": special.acosh, "arccosh": special.acosh,
-        "atanh": special.atanh, "arctanh": special.atanh,
-        "deg2rad": special.deg2rad, "radians": special.deg2rad, "rad2deg": special.rad2deg,
-        "degrees": special.rad2deg,
-    },
-    "comparison": {
-        "equal": ops.equal, "eq": ops.equal, "not_equal": ops.not_equal, "ne": ops.not_equal,
-        "less": ops.less, "lt": ops.less, "less_equal": ops.less_equal, "le": ops.less_equal,
-        "greater": ops.greater, "gt": ops.greater, "greater_equal": ops.greater_equal,
-        "ge": ops.greater_equal, "isclose": special.isclose, "allclose": reductions.allclose,
-        "array_equal": reductions.array_equal, "isnan": special.isnan, "isinf": special.isinf,
-        "isfinite": special.isfinite, "signbit": special.signbit,
-    },
-    "logic and bits": {
-        "logical_and": special.logical_and, "logical_or": special.logical_or,
-        "logical_xor": special.logical_xor, "logical_not": special.logical_not,
-        "bitwise_and": ops.bitwise_and, "bitwise_or": ops.bitwise_or, "bitwise_xor": ops.bitwise_xor,
-        "bitwise_not": ops.bitwise_not, "invert": ops.bitwise_not, "left_shift": ops.left_shift,
-        "bitwise_left_shift": ops.left_shift, "right_shift": ops.right_shift,
-        "bitwise_right_shift": ops.right_shift,
-    },
-    "reductions": {
-        "sum": ops.sum, "prod": ops.prod, "max": ops.max, "amax": ops.max, "min": ops.min, "amin": ops.min,
-        "mean": reductions.mean, "var": reductions.var, "std": reductions.std, "ptp": reductions.ptp,
-        "average": reductions.average, "norm": reductions.norm, "cov": reductions.cov,
-        "corrcoef": reductions.corrcoef, "all": reductions.all, "any": reductions.any,
-        "count_nonzero": reductions.count_nonzero, "argmax": reductions.argmax, "argmin": reductions.argmin,
-        "nansum": reductions.nansum, "nanprod": reductions.nanprod, "nanmean": reductions.nanmean,
-        "nanvar": reductions.nanvar, "nanstd": reductions.nanstd, "nanmax": reductions.nanmax,
-        "nanmin": reductions.nanmin, "logsumexp": functional.logsumexp,
-    },
-    "activations": {
-        "relu": functional.relu, "relu6": functional.relu6, "leaky_relu": functional.leaky_relu,
-        "elu": functional.elu, "celu": functional.celu, "selu": functional.selu, "gelu": functional.gelu,
-        "sigmoid": functional.sigmoid, "log_sigmoid": functional.log_sigmoid, "silu": functional.silu,
-        "swish": functional.silu, "mish": functional.mish, "softplus": functional.softplus,
-        "softsign": functional.softsign, "hardtanh": functional.hardtanh,
-        "hardsigmoid": functional.hardsigmoid, "hardswish": functional.hardswish,
-        "tanhshrink": functional.tanhshrink, "softmax": functional.softmax,
-        "log_softmax": functional.log_softmax, "cross_entropy": functional.cross_entropy,
-    },
-    "dtypes and gradients": {
-        "astype": ops.astype, "to": ops.astype, "full_like": creation.full_like,
-        "zeros_like": creation.zeros_like, "ones_like": creation.ones_like, "empty_like": creation.zeros_like,
-        "stop_gradient": functional.stop_gradient, "detach": functional.stop_gradient,
-    },
-    "products": {"matmul": ops.matmul, "mm": ops.matmul, "one_hot": functional.one_hot},
-    **catalogue.METHODS,
+# name -> the other names that numpy or torch has for the same
+ALSO = {
+    "subtract": "sub", "multiply": "mul", "divide": "div true_divide", "remainder": "mod", "power": "pow",
+    "negative": "neg", "absolute": "abs fabs", "clip": "clamp", "trunc": "fix", "asin": "arcsin",
+    "acos": "arccos", "atan": "arctan", "atan2": "arctan2", "asinh": "arcsinh", "acosh": "arccosh",
+    "atanh": "arctanh", "deg2rad": "radians", "rad2deg": "degrees", "equal": "eq", "not_equal": "ne",
+    "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "bitwise_not": "invert",
+    "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift", "max": "amax", "min": "amin",
+    "silu": "swish", "astype": "to", "zeros_like": "empty_like", "stop_gradient": "detach", "matmul": "mm",
+    "asarray": "array tensor as_tensor from_numpy",
 }
-# family -> name -> function that is no method: a tensor is not its first argument
-ONLY_FUNCTIONS: dict[str, dict[str, Function]] = {
-    "choices": {"where": ops.where},
+Parts = dict[ModuleType, str]  # a file -> names in it
+
+# functions of a tensor first; each is a method too
+_METHODS: dict[str, Parts] = {
+    "arithmetic": {
+        ops: "add subtract multiply divide floor_divide remainder fmod divmod power negative absolute sign "
+             "maximum minimum",
+        special: "square reciprocal float_power positive fmax fmin clip lerp hypot copysign heaviside "
+                 "nan_to_num"},
+    "rounding": {ops: "floor ceil rint", special: "round trunc"},
+    "exponentials": {
+        ops: "exp expm1 log log1p sqrt rsqrt",
+        special: "exp2 log2 log10 logaddexp cbrt erf erfc erfinv sinc"},
+    "trigonometry": {
+        ops: "sin cos tanh",
+        special: "tan asin acos atan atan2 sinh cosh asinh acosh atanh deg2rad rad2deg"},
+    "comparison": {
+        ops: "equal not_equal less less_equal greater greater_equal",
+        special: "isclose isnan isinf isfinite signbit", reductions: "allclose array_equal"},
+    "logic and bits": {
+        special: "logical_and logical_or logical_xor logical_not",
+        ops: "bitwise_and bitwise_or bitwise_xor bitwise_not left_shift right_shift"},
+    "reductions": {
+        ops: "sum prod max min",
+        reductions: "mean var std ptp average norm cov corrcoef all any count_nonzero argmax argmin nansum "
+                    "nanprod nanmean nanvar nanstd nanmax nanmin"},
+    "activations": {
+        functional: "relu relu6 leaky_relu elu celu selu gelu sigmoid log_sigmoid logit silu mish softplus "
+                    "softsign hardtanh hardsigmoid hardswish tanhshrink softmax log_softmax logsumexp "
+                    "cross_entropy one_hot"},
+    "products": {ops: "matmul"},
+    "likenesses": {
+        ops: "astype", creation: "full_like zeros_like ones_like", functional: "stop_gradient"},
+}
+# functions that are no methods: a tensor is not their first argument
+_FUNCTIONS: dict[str, Parts] = {
+    "choices": {ops: "where"},
     "creation": {
-        "zeros": creation.zeros, "ones": creation.ones, "full": creation.full, "empty": creation.empty,
-        "arange": creation.arange, "linspace": creation.linspace, "logspace": creation.logspace,
-        "geomspace": creation.geomspace, "eye": creation.eye, "identity": creation.identity,
-        "tri": creation.tri, "meshgrid": creation.meshgrid, "asarray": creation.asarray,
-        "array": creation.asarray, "tensor": creation.asarray, "as_tensor": creation.asarray,
-        "from_numpy": creation.asarray,
-    },
-    "drawing": {"rand": random.rand, "randn": random.randn, "seed": random.seed},
-    **catalogue.ONLY_FUNCTIONS,
+        creation: "zeros ones full empty arange linspace logspace geomspace eye identity tri meshgrid "
+                  "asarray",
+        random: "rand randn seed"},
 }
 
+
+def _named(parts: Parts) -> dict[str, Function]:
+    """The functions with these names, each also under its other names."""
+    return {also: vars(module)[name] for module, names in parts.items() for name in names.split()
+            for also in (name, *ALSO.get(name, "").split())}
+
+
+# family -> name -> function
+BY_FAMILY = {**{family: _named(parts) for family, parts in _METHODS.items()}, **catalogue.METHODS}
+ONLY_FUNCTIONS = {**{family: _named(parts) for family, parts in _FUNCTIONS.items()},
+                  **catalogue.ONLY_FUNCTIONS}
 # mc.random.uniform and others, whose first argument is a key
-RANDOM: dict[str, Function] = {function.__name__: function for function in (
-    random.key, random.split, random.fold_in, random.bits, random.uniform, random.normal, random.randint,
-    random.bernoulli, random.gumbel, random.categorical, random.permutation)}
+RANDOM = _named({random: "key split fold_in bits uniform normal randint bernoulli gumbel categorical "
+                         "permutation"})
 
 METHODS: dict[str, Function] = {name: f for family in BY_FAMILY.values() for name, f in family.items()}
 FUNCTIONS: dict[str, Function] = {

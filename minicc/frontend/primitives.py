@@ -120,6 +120,15 @@ def as_integers(what: str, values: Any) -> tuple[int, ...]:
         fail(what, "expected integers", repr(values), kind=DtypeError)
 
 
+def as_integer(what: str, value: Any, least: int | None = None) -> int:
+    """One integer, of `least` or more."""
+    numbers = as_integers(what, value)
+    if len(numbers) != 1 or (least is not None and numbers[0] < least):
+        fail(what, "this is not one integer in range", value, "one integer" +
+             ("" if least is None else f", {least} or more"))
+    return numbers[0]
+
+
 def normal_axes(op: str, x: Tensor, axis: Any, new: int = 0) -> tuple[int, ...]:
     """The axes that an `axis` argument names, counted from 0; None names all of them.
 

@@ -18,7 +18,15 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from minicc.frontend.primitives import TensorLike, as_integers, as_tensor, node, normal_axes, torch_names
+from minicc.frontend.primitives import (
+    TensorLike,
+    as_integer,
+    as_integers,
+    as_tensor,
+    node,
+    normal_axes,
+    torch_names,
+)
 from minicc.frontend.scope import fail
 
 if TYPE_CHECKING:
@@ -116,7 +124,7 @@ def transpose(x: TensorLike, *axes: Any) -> Tensor:
     """The axes in another order, all reversed when none is given, as numpy does."""
     x = as_tensor(x)
     perm = tuple(reversed(range(x.ndim)))
-    if axes and axes != (None,):
+    if axes and axes[0] is not None:
         perm = normal_axes("transpose", x, as_integers("transpose", axes))
     return x if perm == tuple(range(x.ndim)) else node("transpose", x, perm=perm)
 
@@ -168,8 +176,7 @@ def flipud(x: TensorLike) -> Tensor:
 def rot90(x: TensorLike, k: int = 1, axes: Any = (0, 1)) -> Tensor:
     """A quarter turn from the first of two axes towards the second, k times."""
     x = as_tensor(x)
-    pair = normal_axes("rot90", x, axes)
-    turns, = as_integers("rot90", k)
+    pair, turns = normal_axes("rot90", x, axes), as_integer("rot90", k)
     if len(pair) != 2:
         fail("rot90", "a plane has two axes", axes, "two axes")
     turned = swapaxes(x, *pair) if turns % 2 else x

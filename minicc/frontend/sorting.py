@@ -29,6 +29,7 @@ from minicc.frontend.joining import concatenate
 from minicc.frontend.primitives import (
     TensorLike,
     as_float,
+    as_integer,
     as_integers,
     as_tensor,
     as_tensors,
@@ -139,9 +140,9 @@ def argsort(x: TensorLike, axis: int | None = -1, descending: bool = False) -> T
 @torch_names
 def topk(x: TensorLike, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """The k largest elements along an axis, largest first, and their indices; or the smallest, likewise."""
-    x, (count,) = as_tensor(x), as_integers("topk", k)
+    x, count = as_tensor(x), as_integer("topk", k, 0)
     size = x.shape[one_axis("topk", x, axis)]
-    if not 0 <= count <= size:
+    if count > size:
         fail("topk", "there are not so many elements", count, f"0 .. {size} for axis {axis} of {x.type}")
     values, indices = _sorted("topk", x, axis, largest, count)
     return values, indices
@@ -186,7 +187,7 @@ def searchsorted(ordered: TensorLike, values: TensorLike, side: str = "left") ->
     Shapes: ordered[n], values[...] -> [...]. By counting: n compares for each value, all at once.
     """
     row, found = as_tensors((ordered, values), I32)
-    if row.ndim != 1 or side not in ("left", "right"):
+    if row.ndim != 1 or not isinstance(side, str) or side not in ("left", "right"):
         fail("searchsorted", "the row or the side does not fit", f"{row.type}, {side!r}",
              "one row, and 'left' or 'right'")
     found = unsqueeze(found, -1)
@@ -234,10 +235,8 @@ cummin = _running("cummin", ops.minimum, lambda dtype: limit(dtype, True), "The 
 @torch_names
 def diff(x: TensorLike, n: int = 1, axis: int = -1) -> Tensor:
     """What each element has more than the one before it, n times over; of bools, whether it changed."""
-    x, (times,) = as_tensor(x), as_integers("diff", n)
+    x, times = as_tensor(x), as_integer("diff", n, 0)
     at = one_axis("diff", x, axis)
-    if times < 0:
-        fail("diff", "there is no such number of times", times, "0 or more")
     for _ in range(min(times, x.shape[at])):
         after, before = cut(x, at, 1, x.shape[at]), cut(x, at, 0, x.shape[at] - 1)
         x = ops.not_equal(after, before) if x.dtype == BOOL else after - before
@@ -261,11 +260,10 @@ def bincount(x: TensorLike, weights: TensorLike = None, length: int | None = Non
 
 def histogram(x: TensorLike, bins: int = 10, range: Any = None) -> tuple[Tensor, Tensor]:
     """How many elements lie in each of some bins of equal width from range[0] to range[1]; and the edges."""
-    x, (count,) = reshape(as_float(x), -1), as_integers("histogram", bins)
-    if not isinstance(range, tuple | list) or len(range) != 2 or not range[0] < range[1] or count < 1:
-        got, need = f"{bins} bins, range {range}", "1 or more, and (low, high)"
+    x, count = reshape(as_float(x), -1), as_integer("histogram", bins, 1)
+    if not isinstance(range, tuple | list) or len(range) != 2 or not range[0] < range[1]:
         hint = "range=(0.0, 1.0): edges that depend on the data are not known here"
-        fail("histogram", "bins and range do not fit", got, need, hint, CompileError)
+        fail("histogram", "this is no range", range, "(low, high)", hint, CompileError)
     edges = as_tensor(np.linspace(range[0], range[1], count + 1).astype(np.float32))
     x = unsqueeze(x.astype(F32), 1)
     below = concatenate([ops.sum(x < edges[:-1], 0), ops.sum(x <= edges[-1:], 0)])

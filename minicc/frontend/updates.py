@@ -140,7 +140,7 @@ _REDUCTIONS = {None: "set", "add": "sum", "sum": "sum", "multiply": "prod", "pro
 def scatter(x: TensorLike, dim: int, index: TensorLike, src: TensorLike, reduce: str | None = None) -> Tensor:
     """torch's scatter: out[index[i, j], j] = src[i, j] for dim 0; reduce: add, multiply, amax or amin."""
     x = as_tensor(x)
-    if reduce not in _REDUCTIONS:
+    if not isinstance(reduce, str | None) or reduce not in _REDUCTIONS:
         need = "None, add, multiply, amax, amin"
         fail("scatter", "there is no such reduction", reduce, need, kind=CompileError)
     planned, values = along("scatter", x, index, dim), as_values("scatter", x, src)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from minicc.kernel.ir import Kernel
 
 ALIGNMENT_BYTES = 64
 Arrays = dict[str, np.ndarray]
-_spare: list[np.ndarray] = []  # memory that no run uses at the moment
+Lent = tuple[np.ndarray, "WeakKeyDictionary[Arena, Arrays]"]  # memory, and each arena's arrays in it
+_spare: list[Lent] = []  # what no run uses at the moment
 
 
 class Arena:
@@ -42,7 +44,6 @@ class Arena:
             free += {self.blocks[name][0] for name in {*wanted, *(op.buffer for op in kernel.reads)}
                      if name in self.blocks and last.get(name, number) == number}
         self.starts = list(accumulate(self.sizes, initial=0))
-        self.held: tuple[np.ndarray, Arrays] = np.empty(0, np.uint8), {}
 
     def _place(self, type: Type, free: list[int]) -> int:
         """The free block that fits a type best, made larger if need be; or a new one."""
@@ -55,24 +56,24 @@ class Arena:
         self.sizes[block] = max(size, self.sizes[block])
         return block
 
-    def take(self) -> tuple[np.ndarray, Arrays]:
-        """Memory for one run, and the arrays in it."""
+    def take(self) -> tuple[Lent, Arrays]:
+        """Memory for one run, to be given back, and the arrays in it."""
         try:
-            memory = _spare.pop()
+            lent = _spare.pop()
         except IndexError:  # another run has it, or this is the first
-            memory = self.held[0][:0]
-        if len(memory) < self.starts[-1]:
-            memory = np.empty(self.starts[-1], np.uint8)
-        held = self.held
-        if held[0] is not memory:
-            self.held = held = memory, {
+            lent = np.empty(0, np.uint8), WeakKeyDictionary()
+        if len(lent[0]) < self.starts[-1]:
+            lent = np.empty(self.starts[-1], np.uint8), WeakKeyDictionary()
+        memory, known = lent
+        if self not in known:
+            known[self] = {
                 name: memory[self.starts[block]:][:_bytes(type)].view(type.dtype.numpy).reshape(type.shape)
                 for name, (block, type) in self.blocks.items()}
-        return held
+        return lent, known[self]
 
-    def give(self, memory: np.ndarray) -> None:
+    def give(self, lent: Lent) -> None:
         """The run is over."""
-        _spare.append(memory)
+        _spare.append(lent)
 
 
 def _bytes(type: Type) -> int:

@@ -26,11 +26,6 @@ class Array:
     dtype: str
     strides: tuple[int, ...] = ()
 
-    @property
-    def unit(self) -> str:
-        """The axis along which neighbours lie side by side in memory; "" if there is none."""
-        return next((axis for axis, stride in zip(self.axes, self.strides, strict=True) if stride == 1), "")
-
     def stride(self, axis: str) -> int:
         """The stride of one of its axes."""
         return self.strides[self.axes.index(axis)]
@@ -50,6 +45,11 @@ class Walk:
     def elements(self, axes: Sequence[str]) -> int:
         """How many elements vary over some axes, at a full step."""
         return prod(self.shape(axes))
+
+    def unit(self, array: Array) -> str:
+        """The longest axis along which neighbours lie side by side in memory; "" if there is none."""
+        units = (axis for axis, stride in zip(array.axes, array.strides, strict=True) if stride == 1)
+        return max(units, key=self.sizes.__getitem__, default="")
 
     def joined(self, array: Array, axes: Sequence[str]) -> bool:
         """Whether these axes of an array are one dimension in memory, at every step."""

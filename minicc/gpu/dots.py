@@ -92,7 +92,7 @@ class DotLines:
         sides = [axes for axes in (rows, columns) if axes or outer]
         joined = all(self.walk.joined(array, axes) for axes in sides)
         if not joined or not _dense(array, rows, columns, self.walk):
-            inner = (*columns, *rows) if array.unit in rows else (*rows, *columns)  # copied as it lies
+            inner = (*columns, *rows) if self.walk.unit(array) in rows else (*rows, *columns)  # as it lies
             own = tuple(axis for axis in outer if axis in array.axes)
             array = self.copy(array, (*own, *inner), DTYPES.get(array.dtype, F64))
         return grouped(array, [*((axis,) for axis in outer), *sides], self.walk)

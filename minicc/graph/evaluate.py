@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from minicc.errors import DtypeError, ShapeError
-from minicc.graph.dtypes import STORED, DType, decode, encode, widen
+from minicc.graph.dtypes import BF16, STORED, DType, decode, encode, widen
 from minicc.graph.elementwise import COMPARE, ELEMENTWISE, REDUCE
 from minicc.graph.ir import Graph, Node, Value
 
@@ -226,7 +226,7 @@ def _checked(value: Value, given: Any, dtype64: bool) -> np.ndarray:
     oracles = host_dtype(wanted.dtype, dtype64)
     if array.dtype not in (wanted.dtype.numpy, oracles):
         raise DtypeError("evaluate", f"{name} has the wrong dtype", got=array.dtype, need=wanted.dtype.numpy,
-                         hint="array.astype(...)")
+                         hint="encode(array, BF16)" if wanted.dtype is BF16 else "array.astype(...)")
     if array.shape != wanted.shape:
         raise ShapeError("evaluate", f"{name} has the wrong shape", got=list(array.shape), need=wanted)
     return array if array.dtype == oracles else decode(array, wanted.dtype).astype(oracles)

@@ -24,23 +24,25 @@ def collapse(kernel: Kernel) -> Kernel:
 
 
 def _mergeable(kernel: Kernel) -> tuple[Axis, Axis] | None:
+    blocks = kernel.blocks()
     for outer in kernel.axes:
         for inner in kernel.axes:
-            if outer is not inner and outer.kind is inner.kind and _contiguous(kernel, outer, inner):
+            if outer is not inner and outer.kind is inner.kind and _contiguous(kernel, blocks, outer, inner):
                 return outer, inner
     return None
 
 
-def _contiguous(kernel: Kernel, outer: Axis, inner: Axis) -> bool:
+def _contiguous(kernel: Kernel, blocks: tuple[Block, ...], outer: Axis, inner: Axis) -> bool:
+    if not all(_adjacent(operand, outer, inner) for operand in kernel.operands):
+        return False
     pair = {outer.name, inner.name}
-    for block in kernel.blocks():
+    for block in blocks:
         if block.op == "iota" and pair & set(block.axes):
             return False
         for names in (block.axes, block.reduced):
             if len(pair & set(names)) == 1:
                 return False
-    scratch_apart = any(len(pair & set(scratch.axes)) == 1 for scratch in kernel.scratch)
-    return not scratch_apart and all(_adjacent(operand, outer, inner) for operand in kernel.operands)
+    return not any(len(pair & set(scratch.axes)) == 1 for scratch in kernel.scratch)
 
 
 def _adjacent(operand: Operand, outer: Axis, inner: Axis) -> bool:

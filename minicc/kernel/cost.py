@@ -21,7 +21,8 @@ from math import ceil, prod
 
 from minicc.kernel.ir import AxisKind, Block, Kernel, Operand
 
-TRANSCENDENTAL = ("exp", "log", "tanh", "sqrt", "rsqrt", "divide")
+TRANSCENDENTAL = ("exp", "expm1", "log", "log1p", "tanh", "sin", "cos", "power", "sqrt", "rsqrt", "divide",
+                  "remainder")
 FREE = ("load", "constant", "dot")
 
 

@@ -37,6 +37,7 @@ from minicc.trace import Step
 
 LEAVES = ("parameter", "constant")
 SPREAD = (*LEAVES, "iota", "broadcast_in_dim")  # what costs nothing to have again
+MOST_USERS = 32  # kernels that one node is fused into, or stored by: each is built anew to weigh it
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +198,7 @@ def _decide(state: _State, node: Node, consumers: list[Node], needed: str) -> St
 def _beside(state: _State, node: Node, using: list[Group]) -> list[tuple[float, Group]]:
     """The kernels that could store a node which they compute on the way, with the cycles of all its users."""
     found = []
-    for group in using if state.target.one_core and node.op not in (*UPDATES, *SPREAD) else []:
+    for group in using[:MOST_USERS] if state.target.one_core and node.op not in (*UPDATES, *SPREAD) else []:
         others = [other for other in using if other is not group]
         if group.roots[0].op in UPDATES or state.needs(group, others):
             continue
@@ -214,6 +215,8 @@ def _refusal(state: _State, node: Node, using: list[Group]) -> str:
     """Why a node that could be fused should not be, whatever the model says; empty when it may."""
     if node.op in UPDATES:
         return "it changes its buffer in place"
+    if len(using) > MOST_USERS and node.op not in SPREAD:
+        return f"{len(using)} kernels would compute it again, each weighed anew for all that it reads"
     dots = [group for group in using if any(block.op == "dot" for block in group.kernel.blocks())]
     if node.op != "dot_general" and dots and not state.target.one_core and _epilogue_of_dot(node):
         return "it ends a dot's kernel: there it is computed once, and a buffer follows in any case"

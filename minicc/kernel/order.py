@@ -6,8 +6,8 @@ Goes in: a graph, or its kernels in any order. Comes out: a name for each node's
 order in which each is behind what it reads. Among those that are ready, one that frees as much as it makes
 runs at once; else the first of the given order. So a buffer lives no longer than it must: a weight that is
 updated lets go of its gradient before the next one is made. XLA and PyTorch's inductor order for memory in
-the same greedy way; the best order is as hard as register allocation. Invariant: those that write one buffer, an
-update after its base, stay in the given order, and its readers behind them all. Read next: memory.py.
+the same greedy way; the best order is as hard as register allocation. Invariant: those that write one buffer,
+an update after its base, stay in the given order, and its readers behind them all. Read next: memory.py.
 """
 
 from __future__ import annotations

@@ -283,6 +283,9 @@ class Making:
 
     def lookup(self, scalars: Value, position: Position, clamp: int | None) -> Index:
         """A number of an i32 array, as an index."""
+        reaches = zip([index.reach(self.sizes) for index in position], scalars.shape, strict=True)
+        if any(low < 0 or high >= size for (low, high), size in reaches):
+            raise Illegal("a lookup at a place that its array does not have")
         return Index(lookups=(Lookup(self.body.scalar(scalars), position, clamp),))
 
 

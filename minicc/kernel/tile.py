@@ -168,6 +168,9 @@ def _tiled_axes(kernel: Kernel, target: Target) -> set[str]:
 
 
 def _taps(kernel: Kernel) -> set[str]:
-    """The axes of a convolution's window: step by step, so that each step is a product of matrices."""
-    sums = [index.terms for operand in kernel.inputs for index in operand.index if len(index.terms) > 1]
-    return {name for terms in sums for name, _ in terms if kernel.axis(name).kind is AxisKind.SEQUENTIAL}
+    """The axes of a convolution that are walked step by step, so that each step is a product of matrices: of
+    those that share an index, all but the longest."""
+    found: set[str] = set()
+    for names in (index.axes for operand in kernel.inputs for index in operand.index if index.terms[1:]):
+        found |= {*names} - {max(names, key=lambda name: kernel.axis(name).size)}
+    return found

@@ -26,11 +26,11 @@ from typing import Any, cast
 import numpy as np
 
 from minicc.errors import CompileError
-from minicc.frontend import ops
+from minicc.frontend import convolution, joining, ops
 from minicc.frontend.autograd import backward
 from minicc.frontend.jit import CompiledFunction
 from minicc.frontend.jit import compile as compile_function
-from minicc.frontend.primitives import as_tensor, node
+from minicc.frontend.primitives import as_tensor
 from minicc.frontend.scope import Trace, current
 from minicc.frontend.tensor import Tensor, realise
 from minicc.graph.attributes import nearest
@@ -56,21 +56,10 @@ class Adapter(Shared):
     name = "minicc"
     tensor = Tensor
     exp, log, sqrt, tanh, relu, sigmoid = map(methodcaller, ("exp", "log", "sqrt", "tanh", "relu", "sigmoid"))
-    concat = staticmethod(lambda parts, axis: node("concatenate", *parts, axis=axis))
+    concat = staticmethod(joining.concatenate)
     where = staticmethod(lambda condition, x, y: ops.where(condition != 0, x, y))
-
-    @staticmethod
-    def repeat_heads(x: Tensor, times: int) -> Tensor:
-        """x[B, H, T, D] -> [B, H * times, T, D], each head so many times in a row."""
-        batch, heads, *rest = x.shape
-        return x.unsqueeze(2).broadcast_to(batch, heads, times, *rest).reshape(batch, heads * times, *rest)
-
-    @staticmethod
-    def conv2d(x: Tensor, w: Tensor) -> Tensor:
-        """x[N, C, H, W] with w[O, C, 3, 3], padded by 1."""
-        one = (1, 1)
-        y = node("convolution", x.unsqueeze(1), w.unsqueeze(0), stride=one, dilation=one, low=one, high=one)
-        return y.squeeze(1)
+    repeat_heads = staticmethod(lambda x, times: joining.repeat(x, times, 1))
+    conv2d = staticmethod(lambda x, w: convolution.conv2d(x, w, padding=1))
 
     @staticmethod
     def grad(loss: Tensor, params: list[Tensor]) -> list[Tensor]:
@@ -149,8 +138,9 @@ def dot_flops(graph: Graph) -> int:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("--only", default="", metavar="NAME", help="the programs whose names begin so")
-    parser.add_argument("--tiny", action="store_true", help="small ones: a TPU is emulated slowly")
+    names = f"the programs whose names begin so, of {', '.join(WORKLOADS)}"
+    parser.add_argument("--only", default="", metavar="NAME", help=names)
+    parser.add_argument("--tiny", action="store_true", help="small ones, since a TPU is emulated slowly")
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of each (default 5)")
 
 

@@ -206,7 +206,9 @@ def run(options: argparse.Namespace) -> int:
         found, fine = first_nan(graph, random_inputs(graph, options.seed)), "every op makes finite numbers"
     else:
         found, fine = first_finding(graph, options), "every level gives the same answer"
-    emit(str(found or fine), asdict(found) if found else None, options)
+    data = {key: str(value) if isinstance(value, float) and not np.isfinite(value) else value  # not in JSON
+            for key, value in (asdict(found) if found else {}).items()}
+    emit(str(found or fine), data or None, options)
     return 1 if found else 0
 
 
@@ -214,7 +216,13 @@ def graph_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments by which a command takes a graph, its inputs and its devices."""
     parser.add_argument("program", metavar="FILE.graph")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
+    device_argument(parser)
     parser.add_argument("--skip", choices=OPTIONAL, action="append", default=[], help="leave this pass out")
+
+
+def device_argument(parser: argparse.ArgumentParser) -> None:
+    """The device, of which these commands take one of each kind unless told otherwise."""
+    parser.add_argument("--device", metavar="D", help="tpu, gpu:h100, ... alone (default: a tpu and a gpu)")
 
 
 def read_graph(options: argparse.Namespace) -> Graph:

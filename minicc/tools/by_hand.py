@@ -15,15 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from minicc.tools.workloads import (
-    EPSILON,
-    RATE,
-    Arrays,
-    Shared,
-    Workload,
-    run_gpt_train,
-    run_mlp_train,
-)
+from minicc.tools.workloads import EPSILON, RATE, Arrays, Shared, Workload, run_gpt_train, run_mlp_train
 
 Array = np.ndarray
 GELU_CUBE, GELU_SCALE = 0.044715, 0.7978845608

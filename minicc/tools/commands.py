@@ -91,8 +91,9 @@ def _dispatch(words: list[str]) -> int:
         hint = f"minicc {nearest(name, COMMANDS) or '--help'}"
         raise CompileError("command line", "unknown command", got=name, need=" | ".join(COMMANDS), hint=hint)
     module = importlib.import_module(COMMANDS[name][0])
+    what = COMMANDS[name][1]
     parser = _Parser(
-        prog=f"minicc {name}", description=f"{COMMANDS[name][1].capitalize()}.", allow_abbrev=False,
+        prog=f"minicc {name}", description=f"{what[0].upper()}{what[1:]}.", allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter, epilog=f"example:\n  {module.EXAMPLE}",
     )
     module.arguments(parser)

@@ -3,7 +3,7 @@
     evaluate("relu(rand(64,32) @ rand(32,16))")  ->  [Tensor f32[64,16], lazy]
 
 Goes in: text. Comes out: its tensors; a tuple gives several. Invariants: the text is parsed with `ast` and
-walked here, so it can reach the functions of NAMES, the methods of METHODS, numbers, operators and
+walked here, so it can reach what NAMES and ATTRIBUTES list, numbers, operators and
 subscripts, and nothing else; what else it holds is an error that names the column. `eval` with an emptied
 namespace is a well-known trap: attributes alone lead from a tuple to every class. Read next: programs.py.
 """
@@ -19,16 +19,18 @@ from typing import Any
 import numpy as np
 
 from minicc.errors import CompileError, Loc, MiniccError
+from minicc.frontend.arrays import NAMES as DTYPES
 from minicc.frontend.methods import FUNCTIONS
 from minicc.frontend.scope import located
 from minicc.frontend.tensor import Tensor
+from minicc.frontend.updates import Place
 from minicc.graph.attributes import nearest
 
 FILE = "-c"
 MOST_ELEMENTS = 2**28  # of one random tensor: a GiB
 READERS = {"numpy", "item", "tolist", "realise"}  # would run what is only to be compiled
-METHODS = {name for name in dir(Tensor) if not name.startswith("_")} - READERS
-NAMES: dict[str, Callable] = {name: function for name, function in FUNCTIONS.items() if name != "seed"}
+ATTRIBUTES = {kind: {name for name in dir(kind) if name[0] != "_"} - READERS for kind in (Tensor, Place)}
+NAMES: dict[str, Any] = {name: value for name, value in (DTYPES | FUNCTIONS).items() if name != "seed"}
 OPERATORS: dict[type, Callable] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.MatMult: operator.matmul, ast.Pow: operator.pow, ast.USub: operator.neg, ast.UAdd: operator.pos,
@@ -115,9 +117,9 @@ class _Walker:
 
     def attribute(self, node: ast.Attribute) -> Any:
         value = self.visit(node.value)
-        if not isinstance(value, Tensor):
+        if type(value) not in ATTRIBUTES:
             raise self.refusal(node, "only tensors have attributes here", type(value).__name__)
-        self.name(node, node.attr, METHODS)
+        self.name(node, node.attr, ATTRIBUTES[type(value)])
         return getattr(value, node.attr)
 
     def name(self, node: ast.expr, name: str, known: Collection[str]) -> None:

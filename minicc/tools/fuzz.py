@@ -17,19 +17,20 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import combinations, product
 from multiprocessing import get_context
 from pathlib import Path
+from textwrap import fill
 from typing import NamedTuple
 
 from minicc.errors import CompileError
 from minicc.graph.dtypes import DTYPES
 from minicc.graph.infer import OPS
 from minicc.graph.text import parse_graph
-from minicc.tools.bisect import OPTIONAL, bisect, devices_of
+from minicc.tools.bisect import OPTIONAL, bisect, device_argument, devices_of
 from minicc.tools.output import Progress, emit, write_file
 from minicc.tools.random_graphs import random_graph
 
@@ -55,6 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--n", type=int, default=100, help="how many programs (default 100)")
     parser.add_argument("--seed", type=int, default=0, help="of the first one (default 0)")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work (default 1)")
+    device_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -72,12 +74,12 @@ def run(options: argparse.Namespace) -> int:
                 progress.clear()
                 return _report(outcome, options)
     progress.clear()
-    unused = ", ".join(_unused(used)) or "none"
+    known = {name for pair in used for name in pair}
+    unused = ", ".join(name for name in (*OPS, *DTYPES) if name not in known) or "none"
     text = f"{options.n} programs from seed {options.seed}, every level of {' and '.join(devices)}: all right"
-    ops, dtypes = ({pair[i] for pair in used} for i in (0, 1))
-    covered = f"covered: {len(ops)} ops, {len(dtypes)} dtypes, {len(used)} pairs of the two"
-    pairs = {op: sorted(dtype for other, dtype in used if other == op) for op in sorted(ops)}
-    emit(f"{text}\n{covered}\nnot used: {unused}",
+    pairs = {op: sorted(dtype for other, dtype in used if other == op) for op, _ in sorted(used)}
+    covered = f"covered: {len(pairs)} ops, {len(known) - len(pairs)} dtypes, {len(used)} pairs of the two"
+    emit(f"{text}\n{covered}\n{fill(f'not used: {unused}', 100)}",
          {"programs": options.n, "covered": pairs, "unused": unused}, options)
     return 0
 
@@ -105,12 +107,6 @@ def _shared_by(jobs: int) -> Iterator:
     signal.signal(signal.SIGINT, before)
     with pool:
         yield partial(pool.imap, chunksize=4)
-
-
-def _unused(used: Iterable[tuple[str, str]]) -> list[str]:
-    """The ops and the dtypes that no program had."""
-    known = {name for pair in used for name in pair}
-    return [name for name in (*OPS, *DTYPES) if name not in known]
 
 
 def _report(outcome: Outcome, options: argparse.Namespace) -> int:

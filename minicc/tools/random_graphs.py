@@ -24,15 +24,7 @@ import numpy as np
 from minicc.graph.dtypes import BF16, BOOL, F16, F32, I8, I16, I32, U8, DType
 from minicc.graph.infer import build, constant
 from minicc.graph.ir import Graph, Type
-from minicc.tools.random_values import (
-    DIGITS,
-    LARGEST,
-    MOST_ELEMENTS,
-    NUMBERS,
-    Item,
-    Pool,
-    random_array,
-)
+from minicc.tools.random_values import DIGITS, LARGEST, MOST_ELEMENTS, NUMBERS, Item, Pool, random_array
 
 SHAPES = [(), (1,), (7,), (129,), (1, 7), (7, 1), (5, 7), (7, 129), (2, 3, 7), (3, 1, 129)]
 EMPTY = (0, 7)

@@ -26,6 +26,7 @@ Library: TypeAlias = Any  # something with the vocabulary
 Xs: TypeAlias = list  # arrays or tensors of that library
 Random: TypeAlias = np.random.Generator
 
+F32 = np.float32
 RATE, EPSILON, HIDDEN = 0.01, 1e-5, -1e9  # of a training step; under a square root; a score that is masked
 
 
@@ -50,15 +51,7 @@ class Shared:
 
 def normal(random: Random, *shape: int, scale: float = 1.0) -> np.ndarray:
     """Normally distributed numbers, in f32."""
-    return (random.standard_normal(shape) * scale).astype(np.float32)
-
-
-def _zeros(size: int) -> np.ndarray:
-    return np.zeros(size, np.float32)
-
-
-def _ones(size: int) -> np.ndarray:
-    return np.ones(size, np.float32)
+    return (random.standard_normal(shape) * scale).astype(F32)
 
 
 # -- parts -----------------------------------------------------------------------------------------------
@@ -180,8 +173,8 @@ def make_mlp(random: Random, b: int = 128, dims: tuple[int, ...] = (784, 512, 51
     """A weight and a bias per layer; images, and their classes as rows of one 1 each."""
     params = []
     for inputs, outputs in pairwise(dims):
-        params += [normal(random, inputs, outputs, scale=float(np.sqrt(2 / inputs))), _zeros(outputs)]
-    classes = np.eye(dims[-1], dtype=np.float32)[random.integers(0, dims[-1], b)]
+        params += [normal(random, inputs, outputs, scale=float(np.sqrt(2 / inputs))), np.zeros(outputs, F32)]
+    classes = np.eye(dims[-1], dtype=F32)[random.integers(0, dims[-1], b)]
     return params, [normal(random, b, dims[0]), classes]
 
 
@@ -198,11 +191,11 @@ def run_mlp_train(F: Library, params: Xs, data: Xs) -> Xs:
 def make_gpt(random: Random, b: int = 4, t: int = 128, d: int = 256) -> Inputs:
     """The twelve parameters of a block; what goes in, a causal mask, what ought to come out."""
     def dense(inputs: int, outputs: int) -> Arrays:
-        return [normal(random, inputs, outputs, scale=0.02), _zeros(outputs)]
+        return [normal(random, inputs, outputs, scale=0.02), np.zeros(outputs, F32)]
 
-    params = [_ones(d), _zeros(d), *dense(d, 3 * d), *dense(d, d),
-              _ones(d), _zeros(d), *dense(d, 4 * d), *dense(4 * d, d)]
-    mask = np.triu(np.full((t, t), HIDDEN, np.float32), 1)
+    params = [np.ones(d, F32), np.zeros(d, F32), *dense(d, 3 * d), *dense(d, d),
+              np.ones(d, F32), np.zeros(d, F32), *dense(d, 4 * d), *dense(4 * d, d)]
+    mask = np.triu(np.full((t, t), HIDDEN, F32), 1)
     return params, [normal(random, b, t, d), mask, normal(random, b, t, d)]
 
 
@@ -238,11 +231,11 @@ def make_llama(random: Random, d: int = 256, h: int = 8, hkv: int = 2, ffn: int 
     dense = [normal(random, *shape, scale=0.02) for shape in shapes]
     angles = pos / 10000.0 ** (np.arange(head // 2) / (head // 2))
     places = np.arange(cache)
-    return [_ones(d), *dense[:4], _ones(d), *dense[4:]], [
+    return [np.ones(d, F32), *dense[:4], np.ones(d, F32), *dense[4:]], [
         normal(random, 1, 1, d), normal(random, 1, hkv, cache, head), normal(random, 1, hkv, cache, head),
-        np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32),
-        (places == pos).astype(np.float32).reshape(1, 1, cache, 1),
-        np.where(places <= pos, 0, HIDDEN).astype(np.float32).reshape(1, 1, 1, cache)]
+        np.cos(angles).astype(F32), np.sin(angles).astype(F32),
+        (places == pos).astype(F32).reshape(1, 1, cache, 1),
+        np.where(places <= pos, 0, HIDDEN).astype(F32).reshape(1, 1, 1, cache)]
 
 
 def _rotated(F: Library, x: Any, cos: Any, sin: Any) -> Any:

@@ -129,12 +129,18 @@ class Layout:
 
     def dims(self, operand: Operand) -> list[tuple[str, int, int]]:
         """(axis, dimension, elements that one step along the axis moves in it) of each dimension of a block.
+        An axis with blocks of one element only moves the block, as a convolution's window is moved.
 
         Raises: CompileError for a block of more than two dimensions, or one that walks a diagonal.
         """
         found = [(name, dim, stride) for dim, index in enumerate(operand.index)
                  for name, stride in index.terms if self.sizes[name] > 1]
         self._check_matrix(f"a block of {operand.name}", [name for name, *_ in found])
+        if operand.fill is not None and len({dim for _, dim, _ in found}) < len(found):
+            got = " and ".join(f"{name}={self.sizes[name]} in dimension {dim}" for name, dim, _ in found)
+            what = f"a block of {operand.name} leaves its array along two axes at once"
+            raise CompileError("tpu lower", what, got=got, need="one of them with blocks of one element",
+                               at=self.kernel.locs(), hint="other blocks from the tile slot")
         return found
 
     def _check_matrix(self, what: str, names: list[str]) -> None:

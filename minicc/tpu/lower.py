@@ -11,6 +11,9 @@ are followed literally, in order. The grid is one scalar loop, whatever its rank
 the step at hand and one for the step being fetched. A kernel of one step has no loop and no counters, since
 all that is known is computed here (see Writer.scalar). Guards are branches around what they guard.
 
+A kernel begins with copying the numbers that its indices look up to scalar memory, where the loop's `sld`
+finds them. What lies outside of an array, of an output in place too, is not copied: its DMA is empty.
+
 Invariants: each buffer has one semaphore per slot, so a wait names its copy; VMEM below `plan.vmem_bytes`
 belongs to arrays that stay between kernels, what is above to one kernel at a time. A 1-D block lies as its
 Frame says, so that a column arrives as a column, at the price of one granule of HBM (32 bytes) per element.
@@ -229,7 +232,8 @@ def lower(
 ) -> Program:
     """One program of all kernels. log receives a Step per kernel: its registers' frames and its VMEM.
 
-    Raises: CompileError for a block that has more than rows and columns, or a dot that is not f32.
+    Raises: CompileError for a block that has more than rows and columns, or for more numbers to look up than
+    scalar memory holds.
     """
     write = Writer(spec)
     buffers: list[HbmBuffer | VmemBuffer | SmemBuffer] = [*map(_array, plan.placements.values())]

@@ -36,6 +36,7 @@ from minicc.tpu.assembly import At, Scalar
 from minicc.tpu.isa import Operand
 from minicc.tpu.layout import Frame, Home
 from minicc.tpu.machine import LANES, SUBLANES
+from minicc.tpu.outer import outer, small
 from minicc.tpu.recipes import EXPENSIVE, RECIPES
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ PAIRS = 10  # of the digits 0 to 3 of both operands, with a sum below 4: 00 01 0
 
 def matmul(body: Body, block: Block, home: Home, accumulate: bool) -> Home:
     """Compute a dot into its home; accumulate: add to what is there."""
+    if small(body, block, home):
+        return outer(body, block, home, accumulate)
     if block.dtype.kind == "f" or any(arg.dtype.narrow for arg in block.args):
         streams = _Streams(body, block, home, accumulate)
         streams.prepare()
