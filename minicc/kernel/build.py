@@ -195,6 +195,8 @@ def _check(kernel: Kernel, target: Target) -> None:
     row_bytes = 0
     for operand in kernel.operands:
         held = [whole[name] for name in operand.axes if name in whole and whole[name] > 1]
+        if any(len([name for name in index.axes if whole.get(name, 1) > 1]) > 1 for index in operand.index):
+            raise Illegal("two whole axes would walk one dimension")
         if len(held) > target.max_block_axes:
             raise Illegal(f"{len(held)} whole axes in one block; {target.name} has {target.max_block_axes}")
         row_bytes += 2 * prod(held) * F32.itemsize * (target.rows if len(held) < 2 else 1)

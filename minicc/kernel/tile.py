@@ -169,8 +169,9 @@ def _tiled_axes(kernel: Kernel, target: Target) -> set[str]:
 
 def _taps(kernel: Kernel) -> set[str]:
     """The axes of a convolution that are walked step by step, so that each step is a product of matrices: of
-    those that share an index, all but the longest."""
+    those that share an index, all but the longest, or but one that must be whole."""
     found: set[str] = set()
     for names in (index.axes for operand in kernel.inputs for index in operand.index if index.terms[1:]):
-        found |= {*names} - {max(names, key=lambda name: kernel.axis(name).size)}
+        axes = [kernel.axis(name) for name in names]
+        found |= {*names} - {max(axes, key=lambda axis: (axis.kind is AxisKind.WHOLE, axis.size)).name}
     return found
