@@ -12,6 +12,7 @@ from test_kernel_lookup import PROGRAMS as LOOKUPS
 from test_kernel_lookup import graph_of, shaped
 
 from minicc.errors import MachineFault
+from minicc.gpu.ir import Array, Barrier, Expr, Load, SimtKernel, Store, const
 from minicc.gpu.lower import lower
 from minicc.gpu.machine import A100
 from minicc.gpu.simt import run_lane
@@ -22,7 +23,8 @@ from minicc.graph.evaluate import evaluate
 from minicc.graph.ir import BF16, BOOL, F16, F32, I8, I32, U8, U32, Graph
 from minicc.kernel.evaluate import allocate
 from minicc.kernel.fuse import fuse
-from minicc.kernel.ir import AxisKind, Kernel
+from minicc.kernel.index import Axis, AxisKind, Index, Lookup
+from minicc.kernel.ir import Block, Guard, Kernel, Operand, Statement
 from minicc.kernel.legalize import legalize
 from minicc.kernel.tile import tile
 
@@ -67,7 +69,8 @@ def test_lookups_updates_joins_and_convolutions_mean_what_the_graph_means(name, 
 
 
 EINSUMS = ["bmk,bkn->bmn", "mkb,nkb->bnm", "abk,kcd->acbd", "ak,bk->ba", "abkl,lkcd->cdab", "abc,abc->",
-           "abk,abk->ab", "ak,k->a", "kab,kb->ba", "abk,ck->cab", "kba,dkc->dbca", "a,b->ba", "bak,bk->ba"]
+           "abk,abk->ab", "ak,k->a", "kab,kb->ba", "abk,ck->cab", "kba,dkc->dbca", "a,b->ba", "bak,bk->ba",
+           "bra,acd->bcrd", "bra,acd->brcd"]
 
 
 def einsum(text: str) -> Graph:
@@ -76,14 +79,14 @@ def einsum(text: str) -> Graph:
     batch = [c for c in left if c in right and c in out]
     contract = [c for c in left if c in right and c not in out]
     made = batch + [c for c in left + right if c not in batch + contract]
-    shapes = [shaped(*(3 + "abcdklmn".index(c) for c in side)) for side in (left, right)]
+    shapes = [shaped(*(3 + "abcdklmnopqr".index(c) for c in side)) for side in (left, right)]
     pairs = {name: tuple(tuple(map(side.index, which)) for side in (left, right))
              for name, which in (("contract", contract), ("batch", batch))}
     return graph_of(shapes, lambda op, x, y: op(
         "transpose", op("dot_general", op("exp", x), y, **pairs), perm=tuple(map(made.index, out))))
 
 
-@pytest.mark.parametrize("chunk", [0, 2, 20])
+@pytest.mark.parametrize("chunk", [0, 2, 30])
 @pytest.mark.parametrize("text", EINSUMS)
 def test_dots_of_any_layout_are_einsums(text, chunk):
     graph = einsum(text)
@@ -233,6 +236,28 @@ def test_a_lookup_is_loaded_once_for_a_loop_along_its_row():
     report = run_lane(lower(tile(module.kernels[-1], TARGET)), buffers, A100)
     assert buffers["out"].tolist() == [50.0] * 6
     assert (report.loads["x1"].requests, report.loads["x0"].requests) == (1, 50)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_looked_up_outside_reads_as_the_fill(mode):
+    place = Index(offset=-1, lookups=(Lookup("i", (Index.axis("n"),)),))
+    x, y = Operand("x", "x", shaped(4), (place,), fill=7.0), Operand("y", "y", IDS, (Index.axis("n"),))
+    load = Block("load", (), {"ref": "x"}, F32, ("n",))
+    kernel = Kernel("copy", (Axis("n", 6, 6, AxisKind.PARALLEL),), (x,), (replace(y, type=shaped(6)),), (),
+                    (Statement(Guard.ALWAYS, "y", load),), (Operand("i", "i", IDS, ()),))
+    buffers = {"x": np.arange(4, dtype=np.float32), "y": np.zeros(6, np.float32),
+               "i": np.array([1, 4, 0, 5, -(2**31), 2**31 - 1], np.int32)}
+    MODES[mode](kernel, buffers)
+    assert buffers["y"].tolist() == [0, 3, 7, 7, 7, 7]
+
+
+@pytest.mark.parametrize("dtype, stride, ways", [
+    (F32, 1, 1), (F32, 2, 2), (BF16, 2, 1), (BF16, 4, 2), (I8, 4, 1)])
+def test_banks_are_four_bytes_wide(dtype, stride, ways):
+    place = Expr("threadIdx.x") * stride
+    body = Store("s", place, const(0, dtype)), Barrier(), Load("v", "s", place, dtype)
+    report = run_lane(SimtKernel("hand", (), (Array("s", dtype, 256),), 1, (32, 1), body), {}, A100)
+    assert report.shared.units == 2 * ways
 
 
 @pytest.mark.parametrize("dtype, sectors", [(F32, 4), (BF16, 2), (U8, 1)])

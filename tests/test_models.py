@@ -11,7 +11,7 @@ import pytest
 
 import minicc as mc
 from minicc import Tensor, nn
-from minicc.frontend.models import bert, dit, gpt2, llama, moe, resnet, video
+from minicc.frontend.models import bert, dit, gpt2, llama, moe, resnet, train, video
 from minicc.frontend.pytree import flatten, tree_map
 from minicc.graph.evaluate import evaluate
 
@@ -207,3 +207,18 @@ def test_sizes_that_do_not_divide_are_an_error_at_the_line_that_chose_them(name:
 def test_parameters_are_not_drawn_inside_a_program():
     with pytest.raises(mc.CompileError, match="same numbers in every call"):
         mc.jit(lambda x: gpt2.forward(gpt2.init(gpt2.TINY), gpt2.TINY, x))(Tensor(ids(1, 4)))
+
+
+# -- training ------------------------------------------------------------------------------------------------
+
+
+def test_a_small_resnet_learns_to_read_the_digits():
+    said: list[str] = []
+    assert train.train_resnet(epochs=2, say=said.append) > 0.9
+    assert said[-1].startswith("reads 9")
+
+
+@pytest.mark.slow
+def test_a_small_gpt_more_than_halves_its_loss():
+    first, last = train.train_gpt(say=lambda line: None)
+    assert last < 0.45 * first

@@ -75,6 +75,7 @@ def plan(x: Tensor, key: Any) -> Plan:
         parts.append(_elements(x, len(parts), item))
         if isinstance(item, slice):
             shape.append(len(parts[-1]))
+    broadcast_shapes("index", list(arrays.values()), *(one.shape for one in arrays.values()))
     together = bool(arrays) and chosen[-1] - chosen[0] < len(chosen)
     return Plan(tuple(parts), tuple(shape), arrays, chosen[0] if together else 0)
 
@@ -191,7 +192,6 @@ def looked_up(x: Tensor, plan: Plan, clamp: bool) -> tuple[Tensor, Tensor, list[
     behind = moved.shape[plan.place + len(axes):]
     merged = reshape(moved, [*moved.shape[:plan.place], math.prod(sizes), *behind])
     given = list(plan.arrays.values())
-    broadcast_shapes("index", given, *(one.shape for one in given))
     if len(given) == 1:
         return merged, given[0], perm  # the op itself clamps, or drops
     inside = [_clamped(one, size) for one, size in zip(given, sizes, strict=True)]
@@ -221,13 +221,12 @@ def pick(x: Tensor, plan: Plan) -> Tensor:
 def index(x: Tensor, key: Any) -> Tensor:
     """x[key], as numpy has it; see the top of this file for what lies outside."""
     planned = plan(x, key)
-    picked = pick(x, planned)
-    if not x.lazy and current() is EAGER and not any(i.lazy for i in planned.arrays.values()):
-        # data at hand is indexed at hand: taking batches must not compile a program per batch
-        items = [_readable(item) for item in (key if isinstance(key, tuple) else (key,))]
-        known = tuple([np.array(item) if _is_array(item) else item for item in items])
-        picked._hold(np.array(x._array[known]))  # type: ignore[index]
-    return picked
+    if x.lazy or current() is not EAGER or any(one.lazy for one in planned.arrays.values()):
+        return pick(x, planned)
+    # data at hand is indexed at hand: taking batches must not compile a program per batch
+    items = [_readable(item) for item in (key if isinstance(key, tuple) else (key,))]
+    known = tuple([np.array(item) if _is_array(item) else item for item in items])
+    return tensors.Tensor._holding(np.array(x.stored()[known]))
 
 
 # -- by name -------------------------------------------------------------------------------------------------
@@ -266,6 +265,7 @@ def along(op: str, x: Tensor, indices: TensorLike, axis: int, whole: bool = Fals
         if size > x.shape[one]:
             fail(op, f"axis {one} of the indices is too long", f"{found.type} for {x.type}", x.shape[one])
         arrays[one] = reshape(ops.iota(size), [size if i == one else 1 for i in range(x.ndim)])
+    broadcast_shapes(op, list(arrays.values()), *(one.shape for one in arrays.values()))
     return Plan(tuple(map(range, x.shape)), x.shape, dict(sorted(arrays.items())), 0)
 
 

@@ -173,5 +173,6 @@ def _taps(kernel: Kernel) -> set[str]:
     found: set[str] = set()
     for names in (index.axes for operand in kernel.inputs for index in operand.index if index.terms[1:]):
         axes = [kernel.axis(name) for name in names]
-        found |= {*names} - {max(axes, key=lambda axis: (axis.kind is AxisKind.WHOLE, axis.size)).name}
+        if any(axis.kind is not AxisKind.PARALLEL for axis in axes):
+            found |= {*names} - {max(axes, key=lambda axis: (axis.kind is AxisKind.WHOLE, axis.size)).name}
     return found

@@ -37,18 +37,22 @@ XL = Config(layers=48, heads=25, width=1600)  # 1.5 billion
 TINY = Config(vocabulary=96, context=32, layers=2, heads=2, width=32)
 
 
-def init(config: Config, seed: int | None = 0) -> Any:
-    """New parameters; without a seed, their shapes alone. What is added to the stream begins smaller."""
-    draw, width, small = Draw(seed), config.width, 0.02 / (2 * config.layers) ** 0.5
+def init(config: Config, seed: int | None = 0, deviation: float = 0.02) -> Any:
+    """New parameters; without a seed, their shapes alone. What is added to the stream begins smaller.
+
+    deviation: of the weights; narrow networks learn sooner from larger ones, of about 1 / sqrt(width).
+    """
+    draw, width, small = Draw(seed), config.width, deviation / (2 * config.layers) ** 0.5
     blocks = []
     for _ in range(config.layers):
         blocks.append({
-            "norm1": nn.norm_init(width, draw), "attention": nn.self_attention_init(width, draw, out=small),
-            "norm2": nn.norm_init(width, draw), "mlp": nn.mlp_init(width, 4 * width, draw, out=small),
+            "norm1": nn.norm_init(width, draw), "norm2": nn.norm_init(width, draw),
+            "attention": nn.self_attention_init(width, draw, deviation, small),
+            "mlp": nn.mlp_init(width, 4 * width, draw, deviation, out=small),
         })
     return {
-        "tokens": nn.embedding_init(config.vocabulary, width, draw),
-        "positions": nn.embedding_init(config.context, width, draw, 0.01),
+        "tokens": nn.embedding_init(config.vocabulary, width, draw, deviation),
+        "positions": nn.embedding_init(config.context, width, draw, deviation / 2),
         "blocks": blocks, "norm": nn.norm_init(width, draw),
     }
 
