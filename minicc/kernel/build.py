@@ -81,7 +81,11 @@ def _kernel(body: Pull, roots: Sequence[Value], sides: Sequence[Value], target: 
 
 
 def _alongside(body: Pull, root: Value) -> tuple[Pull, Store]:
-    """One more root, along the axes that are there. Raises: Illegal if it needs others."""
+    """One more root, along the axes that are there, and so that it reads the fewest operands more.
+
+    Raises: Illegal if it needs other axes.
+    """
+    found: list[tuple[Pull, Store]] = []
     walks = [[index for index, size in body.walks if size == wanted] if wanted > 1 else [Index()]
              for wanted in root.shape]
     for position in product(*walks):
@@ -90,8 +94,10 @@ def _alongside(body: Pull, root: Value) -> tuple[Pull, Store]:
             trial = body.copy()
             block = trial.compute(root, position, ())
             if trial.sizes == body.sizes:
-                return trial, (root, position, block)
-    raise Illegal("they do not walk the same axes")
+                found.append((trial, (root, position, block)))
+    if not found:
+        raise Illegal("they do not walk the same axes")
+    return min(found, key=lambda pair: len(pair[0].operands))
 
 
 def finished(kernel: Kernel, target: Target) -> Kernel:
