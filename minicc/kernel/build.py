@@ -200,6 +200,8 @@ def _check(kernel: Kernel, target: Target) -> None:
         raise Illegal(f"{target.name} does not reduce in the kernel of a dot")
     if dots and whole and any(index.terms[1:] for operand in kernel.inputs for index in operand.index):
         raise Illegal("a convolution walks its window, and cannot hold it whole for a reduction")
+    if len(kernel.operands) > target.most_operands:
+        raise Illegal(f"{len(kernel.operands)} operands; {target.name} has {target.most_operands} in a kernel")
     row_bytes = 0
     for operand in kernel.operands:
         held = [whole[name] for name in operand.axes if name in whole and whole[name] > 1]

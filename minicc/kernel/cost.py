@@ -31,10 +31,10 @@ class Target:
     """The numbers of a machine that shape kernels. Cycles are of its own clock.
 
     rows, lanes: blocks come in multiples of these along their last two dimensions. max_block_axes: how many
-    axes of one value may have blocks of more than one element. keeps_temps: whether buffers between kernels
-    can stay in fast memory. one_core: whether a kernel may reduce, by a dot too, what its own dot
-    gave. A dot streams rows through dot_units units at dot_row_cycles each; to fill and to drain them takes
-    dot_fill_cycles at each step.
+    axes of one value may have blocks of more than one element. most_operands: of one kernel. keeps_temps:
+    whether buffers between kernels can stay in fast memory. one_core: whether steps run one after the other,
+    so that a kernel may go on from its own dot and store several results. A dot streams rows through dot_units
+    units at dot_row_cycles each; to fill and to drain them takes dot_fill_cycles at each step.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Target:
     rows: int
     lanes: int
     largest_block: int
+    most_operands: int
     max_block_axes: int
     keeps_temps: bool
     one_core: bool
