@@ -113,6 +113,15 @@ def test_same_padding_keeps_the_size_over_the_stride_and_puts_the_odd_one_behind
                 convolved(x, w, (1,), (0,), (0,), (1,), 1))
 
 
+def test_a_convolution_is_one_op_and_a_pool_beside_itself_a_reduction_per_axis():
+    def ops(function: Callable) -> list[str]:
+        graph = mc.compile(function, X, W).raw_graph
+        return [node.op for node in graph.nodes() if node.op not in ("parameter", "reshape", "constant")]
+    assert ops(lambda x, w: mc.conv2d(x, w, stride=2, padding=1)) == ["convolution"]
+    assert ops(lambda x, w: mc.max_pool2d(w, 3)) == ["reduce", "reduce"]
+    assert sorted(ops(lambda x, w: mc.max_pool2d(x, 3, 1))) == 4 * ["maximum"] + 6 * ["slice"]
+
+
 def test_a_batch_may_be_missing_or_empty():
     x, w = numbers(2, 5, 4), numbers(3, 2, 2, 2)
     want = convolved(x[None], w, (1, 1), (0, 0), (0, 0), (1, 1), 1)
@@ -144,6 +153,12 @@ def test_adaptive_and_global_pools_are_means_of_parts():
     assert same(meaning(lambda x: mc.adaptive_avg_pool1d(x, 1), x[0]), want)
 
 
+def test_a_mean_of_bf16_is_rounded_once():
+    ones = mc.full((1, 1, 300), 1.0, "bf16")  # of which bf16 cannot add up more than 256
+    for mean in (mc.avg_pool1d(ones, 300, 1), mc.adaptive_avg_pool1d(ones, 1), mc.global_avg_pool(ones)):
+        assert mean.dtype.name == "bf16" and mean.item() == 1.0
+
+
 def test_patches_times_flat_weights_are_a_convolution():
     x, w = numbers(2, 3, 6, 5), numbers(4, 3, 2, 3)
     columns = meaning(lambda x: mc.im2col(x, (2, 3), (2, 1), (1, 0), (1, 2)), x)
@@ -172,6 +187,27 @@ def test_a_kernel_of_one_element_multiplies_the_numbers_and_not_their_bits(dtype
     x, w = mc.full((1, 2, 3), 3.0, dtype), mc.full((4, 1, 1), 1.5, dtype)
     y = mc.jit(lambda x, w: mc.conv1d(x, w, groups=2), device)(x, w)
     assert y.dtype.name == dtype and (y.numpy() == 4.5).all() and y.shape == (1, 4, 3)
+
+
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
+def test_small_integers_are_convolved_in_i32(device: str):
+    x, w = np.full((1, 3, 4, 4), -128, np.int8), np.full((2, 3, 3, 3), 127, np.int8)
+    y = mc.jit(mc.conv2d, device)(Tensor(x), Tensor(w))
+    assert y.dtype.name == "i32" and (y.numpy() == -128 * 127 * 27).all()
+    assert meaning(mc.conv_transpose2d, np.ones((1, 2, 2, 2), np.int32), w).dtype == np.int32
+
+
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
+def test_devices_give_pools_that_overlap_their_gradient(device: str):
+    x, weights = numbers(2, 4, 8, 8), numbers(2, 4, 4, 4)
+    want = np.zeros((2, 4, 10, 10))
+    inside = padded(x, (1, 1), (1, 1), -np.inf)
+    for n, c, y, z in np.ndindex(weights.shape):
+        window = inside[n, c, 2 * y:2 * y + 3, 2 * z:2 * z + 3]
+        row, column = np.unravel_index(window.argmax(), (3, 3))
+        want[n, c, 2 * y + row, 2 * z + column] += weights[n, c, y, z]
+    step = mc.jit(mc.grad(lambda x, w: (mc.max_pool2d(x, 3, 2, 1) * w).sum()), device)
+    assert same(step(Tensor(x), Tensor(weights)).numpy().astype(np.float64), want[:, :, 1:-1, 1:-1], 1e-6)
 
 
 def test_a_convolution_by_a_transposed_one_is_its_gradient():

@@ -71,6 +71,12 @@ def test_descending_is_stable_too_and_begins_with_nan(draw: Callable):
         assert same(got, (np.take_along_axis(x, order, -1), order)), shape
 
 
+def test_a_sort_is_rounds_of_compares_and_looks_nothing_up():
+    graph = mc.jit(lambda x: x.sort()).trace(mc.jit(lambda x: x).take((mc.zeros(100),), {}))[0]
+    ops = [node.op for node in graph.nodes()]
+    assert ops.count("reverse") == 2 * 7 * 8 / 2 and not {"gather", "scatter"} & {*ops}  # 100 <= 2**7
+
+
 def test_topk_takes_the_largest_first_or_the_smallest():
     x = RANDOM.standard_normal((4, 9)).astype(np.float32)
     order = np.argsort(-x, 1)

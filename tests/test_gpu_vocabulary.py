@@ -99,6 +99,16 @@ def test_dots_of_any_layout_are_einsums(text, chunk):
     np.testing.assert_allclose(buffers["out"].reshape(want.shape), want, atol=1e-5 * np.abs(want).max())
 
 
+@pytest.mark.parametrize("name, calls", [
+    ("gather", ["take(x0, clip(x1, 0, 8), 0, out=out)"]),
+    ("dynamic slice", ["number(x1, 0, 5)", "copy(x0, out=out)"]),
+    ("dynamic update", ["number(x1, 0, 7)", "exp(x2, out=out)"])])
+def test_whole_rows_are_taken_at_once_and_windows_are_views(name, calls):
+    module = fuse(legalize(graph_of(*LOOKUPS[name])), TARGET)
+    source = vector_kernel(module.kernels[-1]).source
+    assert all(call in source for call in calls) and "index(" not in source
+
+
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_small_chunks_are_the_same(name):
     graph = graph_of(*LOOKUPS[name])
@@ -114,6 +124,41 @@ def test_small_chunks_are_the_same(name):
 def test_a_convolution_is_cut_by_images():
     (kernel,) = fuse(legalize(graph_of(*LOOKUPS["convolution"])), TARGET).kernels
     assert "for b0 in range(0, 2, 1):" in vector_kernel(kernel, 1000).source
+
+
+# -- pieces --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["concatenate", "concatenate columns", "pad of a sum"])
+def test_what_is_put_together_is_computed_part_by_part(name):
+    module = fuse(legalize(graph_of(*LOOKUPS[name])), TARGET)
+    source = vector_kernel(module.kernels[-1]).source
+    assert " out = buffers" in source and " select(" not in source and "padded(" not in source
+
+
+def test_what_is_put_together_of_rows_that_are_looked_up_is_right():
+    types = [shaped(9, 40), IDS, shaped(5, 40)]
+    assert agrees(graph_of(types, lambda op, x, i, y: op(
+        "concatenate", y, op("gather", x, i, axis=0), op("exp", y), axis=0)), "vector")
+    assert agrees(graph_of(types, lambda op, x, i, y: op(
+        "gather", op("concatenate", y, x, axis=0), i, axis=0)), "vector")
+
+
+@pytest.mark.parametrize("direction", ["lt", "le", "gt", "ge", "eq"])
+@pytest.mark.parametrize("bound", [-1, 0, 4, 9, 10])
+def test_a_condition_on_the_place_splits_where_it_changes(direction, bound):
+    def chosen_by_place(op, x, y):
+        edge = op("broadcast_in_dim", op("constant", value=np.int32(bound)), shape=(3, 10), dims=())
+        place = op("iota", axis=1, shape=(3, 10), dtype=I32)
+        return op("select", op("compare", place, edge, direction=direction), op("exp", x), y)
+
+    graph = graph_of([shaped(3, 10), shaped(3, 10)], chosen_by_place)
+    x, y = drawn(graph)
+    place = np.broadcast_to(np.arange(10), (3, 10))
+    chosen = {"lt": place < bound, "le": place <= bound, "gt": place > bound, "ge": place >= bound,
+              "eq": place == bound}[direction]
+    (got,) = results(graph, "vector", [x, y])
+    np.testing.assert_allclose(got, np.where(chosen, np.exp(x), y), rtol=1e-6)
 
 
 # -- dtypes --------------------------------------------------------------------------------------------------
@@ -267,3 +312,15 @@ def test_narrow_numbers_move_fewer_bytes(dtype, sectors):
     buffers = allocate(module, {"x0": np.zeros(32, dtype.numpy)})
     report = run_lane(lower(tile(module.kernels[0], TARGET)), buffers, A100)
     assert report.loads["x0"].units == report.stores["out"].units == sectors
+
+
+def test_the_tiles_of_a_convolution_are_along_its_channels():
+    graph = graph_of([shaped(1, 1, 32, 16, 16), shaped(1, 16, 32, 3, 3)], lambda op, x, w: op(
+        "convolution", x, w, low=[1, 1], high=[1, 1]))
+    module = fuse(graph, TARGET)
+    buffers = allocate(module, {"x0": np.ones((1, 1, 32, 16, 16), np.float32),
+                                "x1": np.ones((1, 16, 32, 3, 3), np.float32)})
+    report = run_lane(lower(tile(module.kernels[0], TARGET)), buffers, A100)
+    # 16 rows of 16 x 16 outputs; 9 taps of 2 tiles; 8 warps, each of two stores and 2 * 16 loads
+    assert report.shared.requests == 16 * 9 * 2 * 8 * (2 + 2 * 16)
+    assert buffers["out"].reshape(16, 16, 16)[3, 0, :2].tolist() == [4 * 32, 6 * 32]

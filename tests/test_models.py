@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -123,17 +124,27 @@ def test_the_slope_along_the_gradient_is_its_length(name: str):
 # -- decoding ------------------------------------------------------------------------------------------------
 
 
-def test_llama_token_by_token_is_llama_at_once():
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
+def test_llama_token_by_token_is_llama_at_once(device: str):
     config, params, tokens = llama.TINY, shaken(llama.init(llama.TINY)), Tensor(ids(2, 9))
     whole, none = llama.forward(params, config, tokens)
     first, caches = llama.prefill(params, config, tokens[:, :4], length=12)
-    step, rows = mc.jit(llama.decode, static_argnames="config"), [first]
+    step, rows = mc.jit(llama.decode, device, static_argnames="config"), [first]
     for t in range(4, 9):
         logits, caches = step(params, config, tokens[:, t:t + 1], caches, Tensor(t))
         rows.append(logits)
     assert none is None and len(step.programs) == 1 and caches[0]["k"].shape == (2, 2, 12, 8)
     found = np.concatenate([row.numpy() for row in rows], 1)
     np.testing.assert_allclose(found, whole.numpy(), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype, digits", [("bf16", 2.0**-8), ("f16", 2.0**-11)])
+def test_a_model_in_16_bits_loses_only_their_digits(dtype: str, digits: float):
+    function, params, (tokens,), in_numpy = MODELS["llama"]()
+    narrow = tree_map(lambda x: x.astype(dtype), params)
+    found, want = function(narrow, Tensor(tokens)), in_numpy(float64(narrow), tokens)
+    assert str(found.dtype) == dtype  # a dozen roundings in a row, of half a digit each
+    assert np.abs(found.numpy() - want).max() < 12 * digits / 2 * np.abs(want).max()
 
 
 def test_an_expert_without_a_seat_leaves_the_token_as_it_is():
@@ -222,3 +233,18 @@ def test_a_small_resnet_learns_to_read_the_digits():
 def test_a_small_gpt_more_than_halves_its_loss():
     first, last = train.train_gpt(say=lambda line: None)
     assert last < 0.45 * first
+
+
+# -- a real size ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_gpt2_small_is_right_and_needs_little_more_than_its_weights():
+    tracemalloc.start()
+    params, tokens = gpt2.init(gpt2.SMALL), ids(1, 128, below=50257)
+    found = mc.jit(gpt2.forward, static_argnames="config")(params, gpt2.SMALL, Tensor(tokens)).numpy()
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 4 * 124_439_808 + (256 << 20)
+    want = reference.gpt2(float64(params), gpt2.SMALL, tokens)
+    assert np.abs(found - want).max() < 1e-5 * np.abs(want).max()

@@ -155,6 +155,18 @@ def test_a_body_in_which_everything_is_used_twice_is_lowered_once():
     close(found, np.full(3000, 1.01**100), 1e-4)
 
 
+def test_masks_that_come_again_are_made_again_for_there_are_few_registers():
+    x, y = operand("x", F32, (100, 3), "m", "n"), operand("y", F32, (100, 3), "m", "n")
+    value = load(x)
+    for shift in range(20):  # row 8 of one of these is row 0 of the next
+        index = op("iota", index=Index((("m", -1),), 8 * shift - 40), dtype=I32)
+        value = op("add", value, op("select", op("compare", index, 0, dtype=BOOL, direction="ge"), load(x), 0.0))
+    a = normal(100, 3)
+    (found,) = outputs(module(kernel("steps", axes(m=(100, 16, "p"), n=(3, 3, "p")), y, value, x)), x=a)
+    times = 1 + sum((8 * shift - 40 >= np.arange(100)).astype(int) for shift in range(20))
+    close(found, wide(a)[0] * times[:, None])
+
+
 # ---- reductions ----
 
 @pytest.mark.parametrize(("m", "n", "block"), [(37, 10, 8), (20, 1000, 16), (3, 5000, 3)])

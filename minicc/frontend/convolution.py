@@ -25,19 +25,10 @@ from minicc.errors import CompileError
 from minicc.frontend import ops
 from minicc.frontend.indexing import take
 from minicc.frontend.joining import concatenate, repeat, stack, windows
-from minicc.frontend.primitives import (
-    TensorLike,
-    as_float,
-    as_integer,
-    as_integers,
-    as_tensor,
-    as_tensors,
-    node,
-)
+from minicc.frontend.primitives import TensorLike, as_integer, as_integers, as_tensor, first_in_f32, node
 from minicc.frontend.scope import fail
 from minicc.frontend.shapes import cut, flip, reshape, resized, swapaxes, unsqueeze
 from minicc.frontend.sorting import limit
-from minicc.graph.ir import F32
 
 if TYPE_CHECKING:
     from minicc.frontend.tensor import Tensor
@@ -81,7 +72,7 @@ def _padding(op: str, x: Tensor, kernel: Sizes, stride: Sizes, padding: Any,
 def _operands(op: str, x: TensorLike, weight: TensorLike, rank: int, groups: Any,
               inputs: Callable[[Tensor], int]) -> tuple[Tensor, Tensor, bool]:
     """x with a batch, the weights, and whether the batch was there. inputs: the channels that they take."""
-    given, weight = as_tensors((x, weight), F32)
+    given, weight = ops.dot_operands(x, weight)
     x, count = _batched(op, given, rank), as_integer(op, groups, 1)
     if weight.ndim != rank + 2 or weight.shape[0] % count or x.shape[1] != inputs(weight):
         got = f"{weight.type} for {given.type} in {groups} groups"
@@ -180,7 +171,7 @@ def _pool(kind: str, rank: int) -> Callable[..., Tensor]:
     op = f"{'max' if kind == 'max' else 'avg'}_pool{rank}d"
 
     def pool(x: TensorLike, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
-        given = as_tensors((x,), F32)[0] if kind == "sum" else as_tensor(x)
+        given = as_tensor(x)
         x = _batched(op, given, rank)
         kernel = _per_axis(op, "kernel_size", kernel_size, rank, 1)
         steps = kernel if stride is None else _per_axis(op, "stride", stride, rank, 1)
@@ -198,15 +189,15 @@ def _pool(kind: str, rank: int) -> Callable[..., Tensor]:
     pool.__name__ = pool.__qualname__ = op
     words = "largest element" if kind == "max" else "mean (of padding's zeros too)"
     pool.__doc__ = f"The {words} of each window over the last {rank} axes; stride: that of the window's size."
-    return pool
+    return first_in_f32(pool) if kind == "sum" else pool
 
 
 max_pool1d, max_pool2d, max_pool3d = (_pool("max", rank) for rank in (1, 2, 3))
 avg_pool1d, avg_pool2d, avg_pool3d = (_pool("sum", rank) for rank in (1, 2, 3))
 
 
-def _adaptive_avg_pool(x: TensorLike, output_size: Any, rank: int) -> Tensor:
-    x = as_float(x)
+@first_in_f32
+def _adaptive_avg_pool(x: Tensor, output_size: Any, rank: int) -> Tensor:
     _batched("adaptive_avg_pool", x, rank)
     counts = _per_axis("adaptive_avg_pool", "output_size", output_size, rank, 1)
     for axis, count in enumerate(counts, x.ndim - rank):
@@ -227,9 +218,9 @@ def adaptive_avg_pool2d(x: TensorLike, output_size: Any) -> Tensor:
     return _adaptive_avg_pool(x, output_size, 2)
 
 
+@first_in_f32
 def global_avg_pool(x: TensorLike) -> Tensor:
     """The mean over space. Shapes: x[n,c,*space] -> [n,c]."""
-    x = as_float(x)
     if x.ndim < 3:
         fail("global_avg_pool", "there is no space", x.type, "[batch, channels, *space]")
     return ops.sum(x, range(2, x.ndim)) / max(math.prod(x.shape[2:]), 1)

@@ -30,7 +30,7 @@ from minicc.frontend.primitives import as_argument
 from minicc.frontend.pytree import Structure, flatten, unflatten
 from minicc.frontend.scope import fail
 from minicc.frontend.tensor import Tensor
-from minicc.graph.dtypes import BF16, BOOL, DTYPES, F16, F32, I8, I16, I32, U8, U32, DType, decode, encode
+from minicc.graph.dtypes import BF16, DTYPES, STORED, DType, decode, encode
 
 STRUCTURE = "minicc.structure"  # the entry that holds the structure
 MOST_DEPTH = 64  # of a structure
@@ -47,15 +47,16 @@ def save(path: str | Path, tree: Any) -> None:
     Raises: CompileError for another suffix, a key that is neither string nor integer, or two equal paths.
     """
     leaves, structure = flatten(tree)
-    hint, names = "save what is no tensor elsewhere", [name or "tensor" for name, _ in leaves]
-    tensors = [as_argument("save", name, leaf, hint) for name, (_, leaf) in zip(names, leaves, strict=True)]
-    doubled = [name for name in names if names.count(name) > 1]
-    if doubled:
-        fail("save", "two entries have one path", doubled[0], "keys without dots", kind=CompileError)
-    described = json.dumps(_described(structure, iter(names)))
-    entries = {name: (x.dtype, encode(x.numpy(), x.dtype)) for name, x in zip(names, tensors, strict=True)}
-    beside = Path(f"{path}.{os.getpid()}.part")
+    entries = Entries()
+    for path_inside, leaf in leaves:
+        name = path_inside or "tensor"
+        x = as_argument("save", name, leaf, "save what is no tensor elsewhere")
+        if name in entries:
+            fail("save", "two entries have one path", name, "keys without dots", kind=CompileError)
+        entries[name] = (x.dtype, encode(x.numpy(), x.dtype))
+    described = json.dumps(_described(structure, iter(entries)))
     write, _ = _format("save", path)
+    beside = Path(f"{path}.{os.getpid()}.part")
     try:
         write(beside, entries, described)
         os.replace(beside, path)
@@ -82,8 +83,6 @@ def load(path: str | Path, like: Any = None) -> Any:
         raise
     except OSError as error:
         _wrong(path, "the file cannot be read", error.strerror or error)
-    except MemoryError:
-        _wrong(path, "the file does not fit in memory")
     except Exception as error:  # zipfile, numpy, json and safetensors each have a family of their own
         _wrong(path, "the file is damaged, or of another kind", f"{type(error).__name__}: {error}")
     return tree if like is None else _fitted(path, tensors, like)
@@ -114,13 +113,11 @@ def _wrong(path: str | Path, what: str, got: object = "", need: object = "", hin
 
 def _described(structure: Structure, names: Iterator[str]) -> Any:
     """A structure as JSON: a leaf is its name, None is null, a container {"list": [[key, child], ...]}."""
-    if structure.kind is None:
-        return next(names)
-    if structure.kind is type(None):
-        return None
-    for key in structure.keys:
-        if type(key) not in (str, int):
-            fail("save", "this key cannot be written", repr(key), "strings or integers", kind=DtypeError)
+    if structure.kind in (None, type(None)):
+        return None if structure.kind else next(names)
+    odd = [key for key in structure.keys if type(key) not in (str, int)]
+    if odd:
+        fail("save", "this key cannot be written", repr(odd[0]), "strings or integers", kind=DtypeError)
     kind = "tuple" if issubclass(structure.kind, tuple) else structure.kind.__name__
     return {kind: [[key, _described(child, names)]
                    for key, child in zip(structure.keys, structure.children, strict=True)]}
@@ -134,8 +131,7 @@ def _rebuilt(path: str | Path, described: Any, tensors: dict[str, Tensor], depth
         if described not in tensors:
             _wrong(path, "an entry is missing", need=described)
         return tensors[described]
-    known = isinstance(described, dict) and len(described) == 1 and set(described) <= set(CONTAINERS)
-    if not known or depth > MOST_DEPTH:
+    if depth > MOST_DEPTH or len(described) != 1 or not set(described) <= set(CONTAINERS):
         _wrong(path, "its structure is not one that minicc writes", str(described)[:60])
     (kind, rows), = described.items()
     children = {key: _rebuilt(path, child, tensors, depth + 1) for key, child in rows}
@@ -146,13 +142,12 @@ def _fitted(path: str | Path, tensors: dict[str, Tensor], like: Any) -> Any:
     """The tensors in the containers of `like`, whose leaves they must match one by one."""
     leaves, structure = flatten(like)
     wanted = {name or "tensor": as_argument("load", f"like: {name}", leaf, "") for name, leaf in leaves}
-    odd = sorted(set(wanted) ^ set(tensors))
-    if odd:
-        where = "is missing in the file" if odd[0] in wanted else "is not in `like`"
-        _wrong(path, f"{odd[0]} {where}", f"{len(tensors)} entries", f"{len(wanted)}", kind=ShapeError)
-    for name, leaf in wanted.items():
-        if leaf.type != tensors[name].type:
-            _wrong(path, f"{name} does not fit", tensors[name].type, leaf.type, kind=ShapeError)
+    for name in sorted({*wanted, *tensors}):
+        if name not in wanted or name not in tensors:
+            where = "is missing in the file" if name in wanted else "is not in `like`"
+            _wrong(path, f"{name} {where}", f"{len(tensors)} entries", len(wanted), kind=ShapeError)
+        if wanted[name].type != tensors[name].type:
+            _wrong(path, f"{name} does not fit", tensors[name].type, wanted[name].type, kind=ShapeError)
     return unflatten(structure, [tensors[name] for name in wanted])
 
 
@@ -160,10 +155,8 @@ def _fitted(path: str | Path, tensors: dict[str, Tensor], like: Any) -> Any:
 
 
 def _write_npz(path: Path, entries: Entries, structure: str) -> None:
-    dtypes = {name: str(dtype) for name, (dtype, _) in entries.items()}
-    described = {"tree": json.loads(structure), "dtypes": dtypes}
     arrays = {name: array for name, (_, array) in entries.items()}
-    arrays[STRUCTURE] = np.frombuffer(json.dumps(described).encode(), np.uint8)
+    arrays[STRUCTURE] = np.frombuffer(structure.encode(), np.uint8)
     with zipfile.ZipFile(path, "w") as file:
         for name, array in arrays.items():
             with file.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -172,19 +165,12 @@ def _write_npz(path: Path, entries: Entries, structure: str) -> None:
 
 def _read_npz(path: Path) -> tuple[Entries, str | None]:
     with zipfile.ZipFile(path) as file:
-        members = file.infolist()
-        _believable(path, members)
-        arrays = {member.filename.removesuffix(".npy"): _read_npy(path, file, member) for member in members}
-    if STRUCTURE not in arrays:
-        return {name: (None, array) for name, array in arrays.items()}, None
-    described = json.loads(arrays.pop(STRUCTURE).tobytes())
-    entries = Entries()
-    for name, array in arrays.items():
-        dtype = DTYPES.get(described["dtypes"].get(name))
-        if dtype is None or array.dtype != dtype.numpy:
-            _wrong(path, f"{name} is not of the dtype that the structure says", array.dtype.name, dtype)
-        entries[name] = (dtype, array)
-    return entries, json.dumps(described["tree"])
+        _believable(path, file.infolist())
+        arrays = {one.filename.removesuffix(".npy"): _read_npy(path, file, one) for one in file.infolist()}
+    structure = arrays.pop(STRUCTURE, None)
+    known = STORED if structure is not None else {}  # elsewhere, 16 bits without sign are not bf16
+    entries: Entries = {name: (known.get(array.dtype), array) for name, array in arrays.items()}
+    return entries, None if structure is None else structure.tobytes().decode()
 
 
 def _believable(path: Path, members: list[zipfile.ZipInfo]) -> None:
@@ -194,8 +180,8 @@ def _believable(path: Path, members: list[zipfile.ZipInfo]) -> None:
         climbs = name.startswith("/") or ".." in name.split("/") or set(name) & set("\\:\0")
         if climbs or not name.endswith(".npy"):
             _wrong(path, "an entry has a name that no array has", repr(name), "NAME.npy")
-    if len(set(names)) < len(names):
-        _wrong(path, "an entry stands there twice", next(name for name in names if names.count(name) > 1))
+        if names.count(name) > 1:
+            _wrong(path, "an entry stands there twice", name)
     total = sum(member.file_size for member in members)
     most = max(PLAIN_BYTES, MOST_INFLATION * path.stat().st_size)
     if total > most:
@@ -207,12 +193,10 @@ def _read_npy(path: Path, file: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.
     """One array, whose header must account for each of the member's bytes."""
     name = member.filename.removesuffix(".npy")
     with file.open(member) as stream:
-        version = np.lib.format.read_magic(stream)
-        headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-        if version not in headers:
-            _wrong(path, f"{name} is of a later npy version", version, "1.0 or 2.0")
-        shape, columns_first, dtype = headers[version](stream)
-        if dtype.hasobject or dtype.kind not in "biuf":
+        first = np.lib.format.read_magic(stream) == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+        shape, columns_first, dtype = read(stream)
+        if dtype.kind not in "biuf":
             _wrong(path, f"{name} holds Python objects, not numbers", dtype, "numbers", kind=DtypeError)
         got, need = member.file_size - stream.tell(), math.prod(shape) * dtype.itemsize
         if got != need or min(shape, default=0) < 0:
@@ -223,8 +207,6 @@ def _read_npy(path: Path, file: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.
 
 # -- safetensors: a JSON header, then the numbers ------------------------------------------------------------
 
-CODES = {"F32": F32, "BF16": BF16, "F16": F16, "I8": I8, "I16": I16, "I32": I32, "U8": U8, "U32": U32,
-         "BOOL": BOOL}
 WIDE = {"F64": np.float64, "I64": np.int64, "U64": np.uint64}  # which become 32 bits, if they fit
 
 
@@ -238,9 +220,8 @@ def _safetensors(stage: str) -> Any:
 
 
 def _write_safetensors(path: Path, entries: Entries, structure: str) -> None:
-    library = _safetensors("save")
+    library, specs = _safetensors("save"), {}
     arrays = {name: np.asarray(array, order="C") for name, (_, array) in entries.items()}
-    specs = {}
     for name, array in arrays.items():
         kind = "bfloat16" if entries[name][0] is BF16 else array.dtype.name
         specs[name] = library.TensorSpec(dtype=kind, shape=array.shape, data_ptr=array.ctypes.data,
@@ -250,10 +231,11 @@ def _write_safetensors(path: Path, entries: Entries, structure: str) -> None:
 
 def _read_safetensors(path: Path) -> tuple[Entries, str | None]:
     library, entries = _safetensors("load"), Entries()
+    codes = {name.upper(): dtype for name, dtype in DTYPES.items()}
     for name, entry in library.deserialize(path.read_bytes()):
-        code, dtype = entry["dtype"], CODES.get(entry["dtype"])
+        code, dtype = entry["dtype"], codes.get(entry["dtype"])
         if dtype is None and code not in WIDE:
-            _wrong(path, f"{name} has a dtype that minicc has not", code, ", ".join(CODES), kind=DtypeError)
+            _wrong(path, f"{name} has a dtype that minicc has not", code, ", ".join(codes), kind=DtypeError)
         stored = np.frombuffer(entry["data"], WIDE[code] if dtype is None else dtype.numpy)
         entries[name] = (dtype, stored.reshape(entry["shape"]))
     with library.safe_open(path, framework="np") as file:

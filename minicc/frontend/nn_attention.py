@@ -61,12 +61,13 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causa
         fail("attention", "queries, keys and values do not fit", f"{q.type}, {k.type}, {v.type}",
              "[B,H,T,D], [B,G,S,D], [B,G,S,E], and G divides H")
     k, v = (repeat_heads(x, heads // groups) for x in (k, v))
-    scores = q @ k.transpose(0, 1, 3, 2) * (1 / math.sqrt(size) if scale is None else scale)  # (B, H, T, S)
+    scores = (q @ k.transpose(0, 1, 3, 2)).float()                                          # (B, H, T, S)
+    scores = scores * (1 / math.sqrt(size) if scale is None else scale)
     if causal:
         scores = ops.where(causal_mask(time, length), scores, MASKED)
     if mask is not None:
         scores = ops.where(mask, scores, MASKED)
-    return scores.softmax(-1) @ v
+    return scores.softmax(-1).astype(v.dtype) @ v
 
 
 def repeat_heads(x: Tensor, times: int) -> Tensor:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,37 +41,29 @@ class Draw:
                  hint="make the parameters outside, and pass them in")
         self.generator = None if seed is None else np.random.default_rng(as_integers("seed", seed))
 
+    def _made(self, shape: Shape, numbers: Callable[[np.random.Generator], np.ndarray]) -> Tensor:
+        return zeros(*shape) if self.generator is None else Tensor._holding(numbers(self.generator))
+
     def full(self, shape: Shape, value: float) -> Tensor:
         """The same number everywhere: 0 for biases, 1 for the scales of norms."""
-        if self.generator is None:
-            return zeros(*shape)
-        return Tensor._holding(np.full(shape, value, np.float32))
+        return self._made(shape, lambda random: np.full(shape, value, np.float32))
 
     def normal(self, shape: Shape, deviation: float = 1.0) -> Tensor:
         """Normally spread around 0."""
-        if self.generator is None:
-            return zeros(*shape)
-        numbers = self.generator.standard_normal(shape, np.float32)
-        numbers *= np.float32(deviation)
-        return Tensor._holding(numbers)
+        return self._made(shape, lambda random: _times(random.standard_normal(shape, np.float32), deviation))
 
     def uniform(self, shape: Shape, bound: float = 1.0) -> Tensor:
         """Evenly spread over -bound .. bound."""
-        if self.generator is None:
-            return zeros(*shape)
-        numbers = self.generator.random(shape, np.float32)
-        numbers *= np.float32(2 * bound)
-        numbers -= np.float32(bound)
-        return Tensor._holding(numbers)
+        return self._made(shape, lambda random: _times(random.random(shape, np.float32) * 2 - 1, bound))
 
     def truncated(self, shape: Shape, deviation: float = 1.0) -> Tensor:
         """Normally spread, with what lies beyond two deviations drawn again."""
-        if self.generator is None:
-            return zeros(*shape)
-        numbers = self.generator.standard_normal(shape, np.float32)
-        while (far := np.abs(numbers) > 2).any():
-            numbers[far] = self.generator.standard_normal(int(far.sum()), np.float32)
-        return Tensor._holding(numbers * np.float32(deviation))
+        def numbers(random: np.random.Generator) -> np.ndarray:
+            found = random.standard_normal(shape, np.float32)
+            while (far := np.abs(found) > 2).any():
+                found[far] = random.standard_normal(int(far.sum()), np.float32)
+            return _times(found, deviation)
+        return self._made(shape, numbers)
 
     def xavier(self, shape: Shape) -> Tensor:
         """Uniform, of variance 2 / (inputs + outputs): keeps both the signal and the gradient in scale.
@@ -86,6 +79,11 @@ class Draw:
         Source: K. He et al., "Delving deep into rectifiers", arXiv 1502.01852, equation 10.
         """
         return self.normal(shape, math.sqrt(2 / fans(shape)[0]))
+
+
+def _times(numbers: np.ndarray, factor: float) -> np.ndarray:
+    """In place: a large model has room for its weights once."""
+    return np.multiply(numbers, np.float32(factor), out=numbers)
 
 
 def fans(shape: Shape) -> tuple[int, int]:

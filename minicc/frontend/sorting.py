@@ -33,6 +33,7 @@ from minicc.frontend.primitives import (
     as_integers,
     as_tensor,
     as_tensors,
+    first_in_f32,
     in_f32,
     node,
     normal_axes,
@@ -149,11 +150,11 @@ def topk(x: TensorLike, k: int, axis: int = -1, largest: bool = True) -> tuple[T
 
 
 @torch_names
+@first_in_f32
 def quantile(x: TensorLike, q: float, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The number below which a share q of the elements lies, interpolated; NaN if one of them is."""
     if not isinstance(q, int | float) or not 0 <= q <= 1:
         fail("quantile", "this is no share", q, "one number, 0 .. 1", "percentile takes 0 .. 100")
-    x = as_float(x)
     axes = normal_axes("quantile", x, axis)
     kept = [size for i, size in enumerate(x.shape) if i not in axes]
     count = math.prod(x.shape[axis] for axis in axes)

@@ -195,7 +195,8 @@ class _Lower:
         """A dot through two tiles in shared memory; every thread of the block takes part."""
         rows, columns = self.threads
         lhs, rhs = block.args if rows in block.args[0].axes else block.args[::-1]
-        *outer, inner = block.reduced
+        inner = max(reversed(block.reduced), key=self.sizes.__getitem__)  # which fills the tiles best
+        outer = [axis for axis in block.reduced if axis != inner]
         total = self.let(scope, "acc", const(0, block.dtype), block.locs)
         start = reg(self.names.fresh(f"{inner}0"))
         with self.loops(scope, outer) as around:

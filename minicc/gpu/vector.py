@@ -34,6 +34,7 @@ from minicc.gpu.calls import CALLS, Names, python_name
 from minicc.gpu.chunks import chunked
 from minicc.gpu.dots import DotLines
 from minicc.gpu.lookups import Finder, operand_axes, view_of
+from minicc.gpu.pieces import pieces
 from minicc.gpu.views import enlarged, padding
 from minicc.graph.dtypes import BOOL, F32, DType, encode
 from minicc.graph.ir import Type
@@ -45,8 +46,8 @@ INDENT = "    "
 class _Writer:
     """The function under construction: its lines, and which array holds what."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.names = Names()
+    def __init__(self, kernel: Kernel, names: Names) -> None:
+        self.kernel, self.names = kernel, names
         self.sizes = {axis.name: axis.size for axis in kernel.axes}
         self.blocks = {axis.name: axis.block for axis in kernel.axes}
         self.loop = next((axis.name for axis in kernel.axes if axis.block < axis.size), "")
@@ -64,6 +65,18 @@ class _Writer:
         self.update = kernel.update()
         self.arrays = {operand.name: self.open(operand) for operand in kernel.operands}
         self.arrays |= {s.name: self.make(s.name, s.axes, s.dtype) for s in kernel.scratch}
+
+    def run(self) -> list[str]:
+        """All lines of the kernel."""
+        parts = {guard: [line for s in self.kernel.body if s.guard is guard for line in self.lines(s)]
+                 for guard in Guard}
+        always, low, high = parts[Guard.ALWAYS], self.low, self.high
+        if self.loop:
+            axis = self.kernel.axis(self.loop)
+            step = [f"{high} = min({low} + {axis.block}, {axis.size})", *self.cuts, *always]
+            always = [f"for {low} in range(0, {axis.size}, {axis.block}):", *(INDENT + line for line in step)]
+        notes = [*map(str, self.kernel.axes), *(f"{name}: {type}" for name, type in self.made.items())]
+        return [f"# {note}" for note in notes] + self.head + parts[Guard.FIRST] + always + parts[Guard.LAST]
 
     # -- arrays ----------------------------------------------------------------------------------------------
 
@@ -192,23 +205,18 @@ def buffer_text(operand: Operand) -> str:
     return f"buffers[{operand.buffer!r}].reshape({operand.type.shape})"
 
 
-def emit_source(kernel: Kernel) -> tuple[str, tuple[Type, ...]]:
-    """The text of a function that runs the kernel in steps of its blocks, and what it is to be given.
+def emit_source(kernel: Kernel, chunk_elements: int = 0) -> tuple[str, tuple[Type, ...]]:
+    """The text of a function that runs the kernel in chunks, and what it is to be given.
 
     Its arguments: a dict of buffers, and an array of each of these types to use as it likes.
     """
-    writer = _Writer(kernel)
-    parts = {guard: [line for s in kernel.body if s.guard is guard for line in writer.lines(s)]
-             for guard in Guard}
-    always, low, high = parts[Guard.ALWAYS], writer.low, writer.high
-    if writer.loop:
-        axis = kernel.axis(writer.loop)
-        step = [f"{high} = min({low} + {axis.block}, {axis.size})", *writer.cuts, *always]
-        always = [f"for {low} in range(0, {axis.size}, {axis.block}):", *(INDENT + line for line in step)]
-    notes = [*map(str, kernel.axes), *(f"{name}: {type}" for name, type in writer.made.items())]
-    lines = [f"# {note}" for note in notes] + writer.head + parts[Guard.FIRST] + always + parts[Guard.LAST]
-    signature = f"def {function_name(kernel)}({', '.join(['buffers', *writer.made])}):"
-    return "\n".join([signature, *(INDENT + line for line in lines)]) + "\n", tuple(writer.made.values())
+    made, lines, names = dict[str, Type](), list[str](), Names()
+    for piece in pieces(kernel):
+        writer = _Writer(chunked(piece, chunk_elements), names)
+        lines += writer.run()
+        made |= writer.made
+    signature = f"def {function_name(kernel)}({', '.join(['buffers', *made])}):"
+    return "\n".join([signature, *(INDENT + line for line in lines)]) + "\n", tuple(made.values())
 
 
 def function_name(kernel: Kernel) -> str:
@@ -235,7 +243,7 @@ def vector_kernel(kernel: Kernel, chunk_elements: int = 0) -> VectorKernel:
 
     Raises: OutOfRangeError if an operand leaves its array and has no fill.
     """
-    source, needs = emit_source(chunked(kernel, chunk_elements))
+    source, needs = emit_source(kernel, chunk_elements)
     namespace: dict[str, Any] = dict(CALLS)
     exec(compile(source, f"<vector {kernel.name}>", "exec"), namespace)
     return VectorKernel(source, namespace[function_name(kernel)], needs)

@@ -38,12 +38,13 @@ def flat_index(index: Sequence[Index], shape: Sequence[int]) -> Index:
 def padding(operand: Operand, sizes: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
     """How far the operand leaves its array, before and behind, per dimension. Units: elements.
 
+    What is looked up without a clamp counts as 0: it is checked as it runs.
     Raises: OutOfRangeError if it does, and has no fill.
     """
     pads = []
     for index, size in zip(operand.index, operand.type.shape, strict=True):
         reach = [stride * (sizes[name] - 1) for name, stride in index.terms]
-        reach += [lookup.clamp or 0 for lookup in index.lookups]  # what is not clamped is checked as it runs
+        reach += [lookup.clamp or 0 for lookup in index.lookups]
         low, high = (index.offset + sum(end(0, r) for r in reach) for end in (min, max))
         pads.append((max(0, -low), max(0, high - size + 1)))
     if operand.fill is None and any(map(any, pads)):

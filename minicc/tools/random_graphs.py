@@ -24,7 +24,7 @@ import numpy as np
 from minicc.graph.dtypes import BF16, BOOL, F16, F32, I8, I16, I32, U8, DType
 from minicc.graph.infer import build, constant
 from minicc.graph.ir import Graph, Type
-from minicc.tools.random_values import DIGITS, LARGEST, MOST_ELEMENTS, NUMBERS, Item, Pool, random_array
+from minicc.tools.random_values import LARGEST, MOST_ELEMENTS, NUMBERS, Item, Pool, random_array, small
 
 SHAPES = [(), (1,), (7,), (129,), (1, 7), (7, 1), (5, 7), (7, 129), (2, 3, 7), (3, 1, 129)]
 EMPTY = (0, 7)
@@ -84,9 +84,8 @@ class _Maker(Pool):
         dtypes, jumps, most, bound, grid = UNARY[op]
         x = self.pick(dtypes, jumps, most)
         wraps = x.dtype.unsigned and op == "negate"
-        extra = 1 if op in ("floor", "ceil", "round") else 0
-        self.keep(self.build(op, x), math.inf if wraps else x.bound + extra if bound is None else bound,
-                  x.grid if grid is None else grid)
+        self.keep(self.build(op, x), math.inf if wraps else x.bound + jumps if bound is None else bound,
+                  x.grid if grid is None else grid)  # floor and ceil may add 1
 
     def positive(self) -> None:
         """What wants an operand away from 0 gets |x| + 0.5."""
@@ -110,7 +109,7 @@ class _Maker(Pool):
         x = self.pick(INTEGERS if op in ("divide", "remainder") else NUMBERS)
         y = self.mate(x)
         bound = {"multiply": x.bound * y.bound, "add": x.bound + y.bound, "maximum": max(x.bound, y.bound),
-                 "minimum": max(x.bound, y.bound), "divide": math.inf, "remainder": x.bound,
+                 "minimum": max(x.bound, y.bound), "divide": math.inf, "remainder": max(x.bound, y.bound),
                  "subtract": math.inf if x.dtype.unsigned else x.bound + y.bound}[op]
         grid = x.grid * y.grid if op == "multiply" else min(x.grid, y.grid)
         self.keep(self.build(op, *self.choose.sample([x, y], 2)), bound, grid)
@@ -262,7 +261,7 @@ class _Maker(Pool):
             attrs["dtype"] = F32
         value = self.build(op, x, y, **attrs)
         bound, grid = x.bound * y.bound * max(1, depth), x.grid * y.grid
-        if value.dtype is F32 and bound > grid * 2 ** DIGITS[F32] and value.type.elements <= MOST_ELEMENTS:
+        if value.dtype is F32 and bound > grid * 2**24 and value.type.elements <= MOST_ELEMENTS:
             scale = constant(self.builder, 1 / bound, F32)
             value, bound = build(self.builder, "multiply", (value, scale)), 1
         self.keep(value, bound, grid)
@@ -312,7 +311,7 @@ class _Maker(Pool):
             array = np.choose(np.abs(array) % 3, [array, limits.min, limits.max]).astype(dtype.numpy)
             self.keep(constant(self.builder, array), math.inf, 1)
         else:
-            self.keep(constant(self.builder, array), 6, 1 if dtype.kind != "f" else 1 / 8)
+            self.items.append(small(constant(self.builder, array)))
 
     def finish(self, name: str) -> tuple[Graph, list[np.ndarray]]:
         """The newest values that nothing uses are the outputs."""

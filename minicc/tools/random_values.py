@@ -61,13 +61,18 @@ def random_array(type: Type, seed: int = 0) -> np.ndarray:
     return (random_state.integers(-3, 4, type.shape) + 3 * dtype.unsigned).astype(dtype.numpy)
 
 
+def small(value: Value) -> Item:
+    """The item of a value that `random_array` gave."""
+    return Item(value, 2, 1 / 8) if value.dtype.kind == "f" else Item(value, 6, 1)
+
+
 class Pool:
     """What has been made so far, and how to go on with it."""
 
     def __init__(self, choose: random.Random, types: Sequence[Type]) -> None:
         self.choose, self.builder = choose, Builder()
         self.inputs = [self.builder.parameter(f"x{i}", type) for i, type in enumerate(types)]
-        self.items = [Item(value, 6, 1 / 8 if value.dtype.kind == "f" else 1) for value in self.inputs]
+        self.items = list(map(small, self.inputs))
 
     def build(self, op: str, *operands: Item, **attrs: Any) -> Value:
         """The value of an op."""

@@ -16,7 +16,7 @@ reads.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partialmethod
@@ -43,7 +43,9 @@ ORIGIN = At(0, 0)
 _IDENTITY = {"sadd.s32": 0, "ssub.s32": 0, "smul.u32": 1, "sor.u32": 0, "sdiv.s32": 1}
 _COMMUTES = ("sadd.s32", "smul.u32", "smin.s32", "smax.s32", "sor.u32", "scmp.eq.s32")
 _PURE_SLOTS = ("scalar", "vector")
-PASSING_KNOWN = 16  # masks, and differences (they say how many lanes a mask has), remembered at a time
+# how many results are remembered at a time, of kinds of which a long body has more than there are registers:
+# masks, and differences, which say how many lanes a mask has
+_PASSING = {"m": 4, "s": 16}
 
 
 @dataclass
@@ -55,7 +57,7 @@ class Writer:
     locs: tuple[Loc, ...] = ()
     code: list[Instr | str] = field(default_factory=list)
     _known: dict[tuple, Reg] = field(default_factory=dict)
-    _passing: deque[tuple] = field(default_factory=deque)
+    _passing: dict[str, deque[tuple]] = field(default_factory=lambda: defaultdict(deque))
     _count: dict[str, int] = field(default_factory=dict)
     _xlu: int = 0
 
@@ -86,11 +88,16 @@ class Writer:
             self._known = {k: r for k, r in self._known.items() if (Reg, into) not in k[1] and r != into}
         elif pure and dst is not None:
             self._known[key] = dst
-            if dst.kind == "m" or name == "ssub.s32":  # or they would take more registers than there are
-                self._passing.append(key)
-        if len(self._passing) > PASSING_KNOWN:
-            self._known.pop(self._passing.popleft(), None)
+            if dst.kind == "m" or name == "ssub.s32":
+                self.forget(dst.kind, key)
         return dst or Reg("s", 0)
+
+    def forget(self, kind: str, key: tuple) -> None:
+        """Remember a result for a while: until some more of its kind have come."""
+        passing = self._passing[kind]
+        passing.append(key)
+        if len(passing) > _PASSING[kind]:
+            self._known.pop(passing.popleft(), None)
 
     def vector(self, value: Operand) -> Operand:
         """A vector register that holds a number in all lanes; a register stays what it is."""

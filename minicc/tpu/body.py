@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import repeat
 
-from minicc.graph.ir import I32, decode
+from minicc.graph.ir import BOOL, I32, decode
 from minicc.kernel.ir import Block, Index, Statement
 from minicc.tpu.across import reduce_block, transpose_block
 from minicc.tpu.assembly import ORIGIN, At, Scalar, Writer
@@ -195,7 +195,9 @@ class Nest:
         home = body.made.get((block, frame), home)
         if home is not None:
             return self.load(home, row, panel, block)
-        args = tuple(map(self.value, block.args, repeat(row), repeat(panel)))  # not a loop: bodies are deep
+        ordered = sorted(block.args, key=lambda arg: arg.dtype == BOOL)  # masks last: there are few
+        found = dict(zip(ordered, map(self.value, ordered, repeat(row), repeat(panel)), strict=False))
+        args = tuple(map(found.__getitem__, block.args))  # no loops: bodies are deep
         write.locs = block.locs or write.locs
         match block.op:
             case "constant":

@@ -8,8 +8,8 @@ Goes in: a Writer and operands of f32. Comes out: operands, with the instruction
 argument: what is split into pieces with few bits multiplies without rounding.
 
 Where they end: sin and cos keep an error below 1e-6 up to |x| = 1e4, where pi/2 runs out of pieces, and are
-noise beyond. A remainder is exact while x / y is below 2**22, and noise beyond. power(x, y) is off by some
-|y * log2(x)| / 8 units in the last place, or 2 if that is less; the others by 3 at most.
+noise beyond. A remainder is exact while x / y is below 2**22, and noise beyond. power(x, y) is off by
+|y * log2(x)| units in the last place at most, or 2 if that is less; the others by 3.
 
 Cody and Waite (1980) is the book on splitting arguments; XLA builds its functions this way, as polynomials
 it keeps in its elemental emitters. Read next: words.py, the same for integers.

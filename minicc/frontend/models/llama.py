@@ -10,6 +10,7 @@ al., "Llama 2", arXiv 2307.09288; "The Llama 3 herd of models", arXiv 2407.21783
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,45 +56,38 @@ def attention_init(config: Config, draw: Draw) -> Any:
     return rows | {"out": nn.linear_init(config.width, config.width, draw, False, 0.02)}
 
 
-def init(config: Config, seed: int | None = 0) -> Any:
-    """New parameters; without a seed, their shapes alone."""
+def dense_init(config: Config, draw: Draw) -> Any:
+    """What stands in each block behind the attention."""
+    return {"mlp": nn.gated_mlp_init(config.width, config.hidden, draw)}
+
+
+def init(config: Any, seed: int | None = 0, behind: Callable[[Any, Draw], Any] = dense_init) -> Any:
+    """New parameters; without a seed, their shapes alone. behind: what makes the rest of a block's."""
     draw, width = Draw(seed), config.width
-    blocks = [{"norm1": nn.norm_init(width, draw, bias=False), "attention": attention_init(config, draw),
-               "norm2": nn.norm_init(width, draw, bias=False),
-               "mlp": nn.gated_mlp_init(width, config.hidden, draw)} for _ in range(config.layers)]
+    blocks = [{"norm1": nn.norm_init(width, draw, bias=False), "norm2": nn.norm_init(width, draw, bias=False),
+               "attention": attention_init(config, draw), **behind(config, draw)}
+              for _ in range(config.layers)]
     return {"tokens": nn.embedding_init(config.vocabulary, width, draw), "blocks": blocks,
             "norm": nn.norm_init(width, draw, bias=False),
             "head": nn.linear_init(width, config.vocabulary, draw, False, 0.02)}
 
 
-@dataclass(frozen=True)
-class Places:
-    """Where the tokens of a call stand: their rotations, what each sees, and the first one's position."""
-
-    cos: Tensor
-    sin: Tensor
-    mask: Tensor
-    start: TensorLike
-
-    @classmethod
-    def of(cls, config: Config, time: int, length: int, start: TensorLike) -> Places:
-        """For `time` tokens from position `start` on, which look at `length` places."""
-        cos, sin = nn.rotary(arange(time) + start, config.size, config.base)                # (T, D / 2)
-        return cls(cos, sin, nn.causal_mask(time, length, start), start)
-
-
-def attend(params: Any, config: Config, x: Tensor, places: Places, cache: Any = None) -> tuple[Tensor, Any]:
+def attend(params: Any, config: Config, x: Tensor, cache: Any = None,
+           start: TensorLike = 0) -> tuple[Tensor, Any]:
     """What each position hears from itself and those before it; and the cache, if there is one.
 
-    Shapes: x[B, T, C] -> [B, T, C].
+    Shapes: x[B, T, C], whose first position is `start` -> [B, T, C].
     """
-    q = rotate(split_heads(linear(params["q"], x), config.heads), places.cos, places.sin)   # (B, H, T, D)
-    k = rotate(split_heads(linear(params["k"], x), config.groups), places.cos, places.sin)  # (B, G, T, D)
+    time = x.shape[1]
+    cos, sin = nn.rotary(arange(time) + start, config.size, config.base)                    # (T, D / 2)
+    q = rotate(split_heads(linear(params["q"], x), config.heads), cos, sin)                 # (B, H, T, D)
+    k = rotate(split_heads(linear(params["k"], x), config.groups), cos, sin)                # (B, G, T, D)
     v = split_heads(linear(params["v"], x), config.groups)
     if cache is not None:
-        cache = nn.cache_update(cache, k, v, places.start)
+        cache = nn.cache_update(cache, k, v, start)
         k, v = cache["k"], cache["v"]                                                       # (B, G, S, D)
-    return linear(params["out"], nn.join_heads(nn.attention(q, k, v, places.mask))), cache
+    seen = nn.causal_mask(time, k.shape[2], start)
+    return linear(params["out"], nn.join_heads(nn.attention(q, k, v, seen))), cache
 
 
 def forward(params: Any, config: Config, ids: Tensor, caches: Any = None,
@@ -102,11 +96,9 @@ def forward(params: Any, config: Config, ids: Tensor, caches: Any = None,
 
     Shapes: ids[B, T] -> [B, T, vocabulary]. With caches, start + T must not exceed their length.
     """
-    time, new = ids.shape[1], []
-    places = Places.of(config, time, caches[0]["k"].shape[2] if caches else time, start)
-    x = embedding(params["tokens"], ids)                                                    # (B, T, C)
+    x, new = embedding(params["tokens"], ids), []                                           # (B, T, C)
     for block, cache in zip(params["blocks"], caches or [None] * config.layers, strict=True):
-        heard, cache = attend(block["attention"], config, rms_norm(block["norm1"], x), places, cache)
+        heard, cache = attend(block["attention"], config, rms_norm(block["norm1"], x), cache, start)
         x = x + heard
         x = x + gated_mlp(block["mlp"], rms_norm(block["norm2"], x))
         new.append(cache)

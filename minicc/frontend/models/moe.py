@@ -20,6 +20,7 @@ from minicc.frontend.functional import one_hot
 from minicc.frontend.models import llama
 from minicc.frontend.nn import Draw, embedding, linear, rms_norm
 from minicc.frontend.nn_attention import MASKED
+from minicc.frontend.primitives import as_tensor
 from minicc.frontend.tensor import Tensor
 
 
@@ -45,14 +46,7 @@ def experts_init(config: Config, draw: Draw) -> Any:
 
 def init(config: Config, seed: int | None = 0) -> Any:
     """LLaMA's parameters, with experts for each MLP; without a seed, their shapes alone."""
-    draw, width = Draw(seed), config.width
-    blocks = [{"norm1": nn.norm_init(width, draw, bias=False),
-               "attention": llama.attention_init(config, draw),
-               "norm2": nn.norm_init(width, draw, bias=False), "experts": experts_init(config, draw)}
-              for _ in range(config.layers)]
-    return {"tokens": nn.embedding_init(config.vocabulary, width, draw), "blocks": blocks,
-            "norm": nn.norm_init(width, draw, bias=False),
-            "head": nn.linear_init(width, config.vocabulary, draw, False, 0.02)}
+    return llama.init(config, seed, lambda config, draw: {"experts": experts_init(config, draw)})
 
 
 def route(config: Config, scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,11 +89,9 @@ def forward(params: Any, config: Config, ids: Tensor) -> tuple[Tensor, Tensor]:
 
     Shapes: ids[B, T] -> [B, T, vocabulary], [].
     """
-    time, balance = ids.shape[1], list[Tensor]()
-    places = llama.Places.of(config, time, time, 0)
-    x = embedding(params["tokens"], ids)                                                    # (B, T, C)
+    x, balance = embedding(params["tokens"], ids), as_tensor(0.0)                           # (B, T, C)
     for block in params["blocks"]:
-        x = x + llama.attend(block["attention"], config, rms_norm(block["norm1"], x), places)[0]
+        x = x + llama.attend(block["attention"], config, rms_norm(block["norm1"], x))[0]
         said, uneven = mixture(block["experts"], config, rms_norm(block["norm2"], x))
-        x, balance = x + said, [*balance, uneven]
-    return linear(params["head"], rms_norm(params["norm"], x)), sum(balance[1:], balance[0]) / config.layers
+        x, balance = x + said, balance + uneven
+    return linear(params["head"], rms_norm(params["norm"], x)), balance / float(config.layers)

@@ -51,7 +51,7 @@ def trained(loss: Callable, params: Any, state: Any, optimiser: optim.Optimiser,
 # -- letters -------------------------------------------------------------------------------------------------
 
 
-def train_gpt(steps: int = 600, say: Say = print) -> tuple[float, float]:
+def train_gpt(steps: int = 500, say: Say = print) -> tuple[float, float]:
     """Train a small GPT-2 to foretell letters; its loss in the first step, and the mean over the last ten."""
     text, random = own_text(), np.random.default_rng(0)
     letters = sorted(set(text))
