@@ -201,7 +201,7 @@ def _check(kernel: Kernel, target: Target) -> None:
     if dots and whole and any(index.terms[1:] for operand in kernel.inputs for index in operand.index):
         raise Illegal("a convolution walks its window, and cannot hold it whole for a reduction")
     if len(kernel.operands) > target.most_operands:
-        raise Illegal(f"{len(kernel.operands)} operands; {target.name} has {target.most_operands} in a kernel")
+        raise Illegal(f"{len(kernel.operands)} operands; {target.name} takes {target.most_operands} at most")
     row_bytes = 0
     for operand in kernel.operands:
         held = [whole[name] for name in operand.axes if name in whole and whole[name] > 1]

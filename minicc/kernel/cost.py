@@ -33,8 +33,8 @@ class Target:
     rows, lanes: blocks come in multiples of these along their last two dimensions. max_block_axes: how many
     axes of one value may have blocks of more than one element. most_operands: of one kernel. keeps_temps:
     whether buffers between kernels can stay in fast memory. one_core: whether steps run one after the other,
-    so that a kernel may go on from its own dot and store several results. A dot streams rows through dot_units
-    units at dot_row_cycles each; to fill and to drain them takes dot_fill_cycles at each step.
+    so that a kernel may go on from its own dot and store several results. A dot streams rows through
+    dot_units units at dot_row_cycles each; to fill and to drain them takes dot_fill_cycles at each step.
     """
 
     name: str
