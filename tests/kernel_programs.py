@@ -17,9 +17,11 @@ from minicc.kernel.tile import tile
 # a machine made for tests: registers of 8 x 128, 1 MiB of fast memory, round numbers
 TARGET = Target(
     name="test", fast_bytes=1 << 20, slow_bytes=1 << 30, rows=8, lanes=128, largest_block=2048,
-    max_block_axes=2, keeps_temps=True, reduces_after_dot=True, bytes_per_cycle=500.0, latency_cycles=400,
-    launch_cycles=100, dot_flops_per_cycle=20000.0, dot_units=4, dot_row_cycles=6, dot_fill_cycles=1000,
-    vector_ops_per_cycle=4000.0)
+    most_operands=12, max_block_axes=2, keeps_temps=True, one_core=True, bytes_per_cycle=500.0,
+    latency_cycles=400, launch_cycles=100, dot_flops_per_cycle=20000.0, dot_units=4, dot_row_cycles=6,
+    dot_fill_cycles=1000, vector_ops_per_cycle=4000.0)
+
+ONE_DOT = replace(TARGET, one_core=False)  # ... and one whose kernels end with their dot
 
 MLP = """
 graph mlp(x: f32[200,300], w: f32[300,130], b: f32[130]) {

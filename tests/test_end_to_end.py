@@ -3,6 +3,8 @@ float64."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kernel_programs import error
@@ -12,6 +14,7 @@ import minicc as mc
 from minicc.compiler import compile_graph
 from minicc.graph.evaluate import evaluate
 from minicc.kernel.evaluate import allocate, evaluate_pipelined
+from minicc.kernel.fuse import fuse
 from minicc.tools.bisect import first_difference
 from minicc.tpu.emulator import run
 from minicc.tpu.text import parse
@@ -155,7 +158,8 @@ def test_two_kernels_meet_in_vmem():
         return (x @ w).relu() @ v
 
     arrays = inputs_of([(64, 256), (256, 128), (128, 256)])
-    compiled = mc.compile(two, *map(mc.Tensor, arrays), device="tpu:v5e")
+    with mc.using(fuse=lambda graph, target: fuse(graph, replace(target, one_core=False))):
+        compiled = mc.compile(two, *map(mc.Tensor, arrays), device="tpu:v5e")
     assert [p.space.value for p in compiled.plan.placements.values() if p.role.value == "temp"] == ["vmem"]
     compiled(*map(mc.Tensor, arrays))
     compulsory = 4 * (64 * 256 + 256 * 128 + 128 * 256 + 64 * 256)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_programs import BATCHED, PROGRAMS, SOFTMAX, TARGET, TWO_DOTS, error, named, program, tiled_module
+from kernel_programs import (
+    BATCHED,
+    ONE_DOT,
+    PROGRAMS,
+    SOFTMAX,
+    TARGET,
+    TWO_DOTS,
+    error,
+    named,
+    program,
+    tiled_module,
+)
 from random_graphs import random_graph
 
 from minicc.graph.evaluate import evaluate as evaluate_graph
@@ -58,7 +69,7 @@ def test_a_softmax_is_one_kernel_that_keeps_its_rows_whole():
 
 def test_relu_ends_the_first_dot_rather_than_begin_the_second():
     log = []
-    first, second = fuse(parse_graph(TWO_DOTS), TARGET, log=log).kernels
+    first, second = fuse(parse_graph(TWO_DOTS), ONE_DOT, log=log).kernels
     assert (first.name, second.name) == ("dot_maximum", "dot")
     assert any("ends a dot's kernel" in step.why for step in log if not step.taken)
 
@@ -71,7 +82,7 @@ def test_every_node_gets_a_decision_with_its_reason():
 
 
 def test_batch_axes_that_are_contiguous_everywhere_collapse():
-    dot, _ = fuse(parse_graph(BATCHED), TARGET).kernels
+    dot, _ = fuse(parse_graph(BATCHED), ONE_DOT).kernels
     assert sorted(axis.size for axis in dot.axes) == [7, 9, 15, 16]  # 3 x 5 became 15
 
 
@@ -146,4 +157,50 @@ graph net(x: f32[64,32], w: f32[32,128], b: f32[128], v: f32[128,10]) {
   %4 = dot_general(%3, v) contract=[1]x[0] : f32[64,10]
   return %4
 }""")
-    assert [kernel.name for kernel in fuse(graph, TARGET).kernels] == ["dot_add_maximum", "dot"]
+    assert [kernel.name for kernel in fuse(graph, ONE_DOT).kernels] == ["dot_add_maximum", "dot"]
+
+
+ATTENTION = """
+graph attention(x: f32[50,96], w: f32[32,16]) {
+  %0 = reshape(x) shape=[50,3,2,16] : f32[50,3,2,16]
+  %1 = slice(%0) start=[0,0,0,0] limit=[50,1,2,16] : f32[50,1,2,16]
+  %2 = slice(%0) start=[0,1,0,0] limit=[50,2,2,16] : f32[50,1,2,16]
+  %3 = slice(%0) start=[0,2,0,0] limit=[50,3,2,16] : f32[50,1,2,16]
+  %4 = dot_general(%1, %2) contract=[3]x[3] batch=[1,2]x[1,2] : f32[1,2,50,50]
+  %5 = reduce(%4) kind=max axes=[3] : f32[1,2,50]
+  %6 = broadcast_in_dim(%5) shape=[1,2,50,50] dims=[0,1,2] : f32[1,2,50,50]
+  %7 = subtract(%4, %6) : f32[1,2,50,50]
+  %8 = exp(%7) : f32[1,2,50,50]
+  %9 = reduce(%8) kind=sum axes=[3] : f32[1,2,50]
+  %10 = broadcast_in_dim(%9) shape=[1,2,50,50] dims=[0,1,2] : f32[1,2,50,50]
+  %11 = divide(%8, %10) : f32[1,2,50,50]
+  %12 = dot_general(%11, %3) contract=[3]x[0] batch=[0,1]x[1,2] : f32[1,2,50,16]
+  %13 = transpose(%12) perm=[0,2,1,3] : f32[1,50,2,16]
+  %14 = reshape(%13) shape=[50,32] : f32[50,32]
+  %15 = dot_general(%14, w) contract=[1]x[0] : f32[50,16]
+  return %15
+}"""
+
+
+def test_attention_is_one_kernel_through_views_of_its_heads():
+    graph, rng = parse_graph(ATTENTION), np.random.default_rng(0)
+    inputs = [rng.standard_normal(shape) for shape in ((50, 96), (32, 16))]
+    module = fuse(graph, TARGET)
+    attention = module.kernels[0]
+    assert [block.op for block in attention.blocks()].count("dot") == 2
+    assert len(module.kernels) == 2
+    want = evaluate_graph(graph, inputs, dtype64=True)
+    assert error(evaluate(module, named(module, inputs), float64=True)[0], want[0]) < 1e-12
+
+
+@pytest.mark.parametrize("before, after", [
+    ((6, 4), (24,)), ((24,), (2, 12)), ((4, 6), (8, 3)), ((2, 3, 4), (4, 6)), ((5, 1, 7), (7, 5)),
+    ((2, 9), (6, 3))])
+def test_a_reshape_between_two_sums_means_the_same(before, after):
+    text = (f"graph f(x: f32{list(before)}) {{\n  %0 = exp(x) : f32{list(before)}\n"
+            f"  %1 = reshape(%0) shape={list(after)} : f32{list(after)}\n"
+            f"  %2 = negate(%1) : f32{list(after)}\n  return %2\n}}").replace(", ", ",")
+    graph, x = parse_graph(text), np.random.default_rng(0).standard_normal(before)
+    module = fuse(graph, TARGET)
+    got, want = evaluate(module, named(module, [x]), float64=True), evaluate_graph(graph, [x], dtype64=True)
+    assert error(got[0], want[0]) < 1e-12

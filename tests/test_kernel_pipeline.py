@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernel_programs import PROGRAMS, TARGET, TWO_DOTS, error, named, program, tiled_module
+from kernel_programs import ONE_DOT, PROGRAMS, TARGET, TWO_DOTS, error, named, program, tiled_module
 
 from minicc.errors import CompileError, MachineFault
 from minicc.graph.text import parse_graph
@@ -113,7 +113,7 @@ def test_a_pipeline_without_buffers_is_an_error():
 
 def test_a_small_buffer_between_kernels_stays_in_fast_memory():
     log = []
-    roomy = replace(TARGET, fast_bytes=8 << 20)
+    roomy = replace(ONE_DOT, fast_bytes=8 << 20)
     placements = plan(tiled_module(parse_graph(TWO_DOTS), roomy), roomy, log=log).placements
     (temp,) = [p for p in placements.values() if p.role.value == "temp"]
     assert (temp.space, temp.view, temp.bytes) == (Space.VMEM, (129, 257), 136 * 384 * 4)
@@ -132,7 +132,7 @@ def test_live_buffers_never_overlap():
             for old, new in zip(names, names[1:], strict=False)]
     text = "\n".join(["graph f(x: f32[64,64], w: f32[64,64]) {", *dots, "  return %5", "}"])
     graph = parse_graph(text)
-    roomy = replace(TARGET, fast_bytes=8 << 20)
+    roomy = replace(ONE_DOT, fast_bytes=8 << 20)
     places = list(plan(tiled_module(graph, roomy), roomy).placements.values())
     for one in places:
         for other in (p for p in places if p is not one and p.space is one.space):

@@ -73,7 +73,7 @@ def lookups_clamped_too_low(patch: pytest.MonkeyPatch) -> dict[str, Callable]:
 
     def wrong(node, position, make):
         class OneLess:
-            axis = staticmethod(make.axis)
+            walk, sizes = staticmethod(make.walk), make.sizes
             lookup = staticmethod(lambda scalars, at, clamp: make.lookup(scalars, at, max(0, clamp - 1)))
         return right(node, position, OneLess)
     patch.setitem(positions.RULES, "gather", wrong)

@@ -39,4 +39,4 @@ def test_instruction_memory_overflow_is_an_error():
     program = replace(parse(text("add1000")), bundles=(Bundle((Instr("shalt"),)),) * 16385)
     with pytest.raises(CompileError, match="instruction memory overflow") as caught:
         verify(program)
-    assert caught.value.got == "16385 bundles"
+    assert caught.value.got == "16385 bundles in one kernel"

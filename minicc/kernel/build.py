@@ -13,262 +13,91 @@ Read next: collapse.py, which merges axes that are contiguous everywhere, and ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from math import prod
 
 import numpy as np
 
-from minicc.errors import merge_locs
-from minicc.graph.dtypes import decode, encode
+from minicc.graph.dtypes import encode
 from minicc.graph.elementwise import REDUCE
-from minicc.graph.ir import BOOL, F32, I32, DType, Graph, Node, Type, Value
+from minicc.graph.ir import F32, DType, Graph, Node, Type, Value
 from minicc.kernel.collapse import collapse
 from minicc.kernel.cost import Target
-from minicc.kernel.index import Axis, AxisKind, Index, Lookup
-from minicc.kernel.ir import (
-    COMBINE,
-    Block,
-    Guard,
-    Kernel,
-    Operand,
-    Scratch,
-    Statement,
-    post_order,
-)
-from minicc.kernel.positions import Position, non_unit, operand_positions, view_source
+from minicc.kernel.index import AxisKind, Crossing, Index
+from minicc.kernel.ir import COMBINE, Block, Guard, Kernel, Operand, Scratch, Statement, post_order
+from minicc.kernel.positions import Position
+from minicc.kernel.pull import Illegal, Pull, axes_of
 
-LARGEST_BODY = 64  # ops in one body; a longer chain of ops becomes several kernels
-MOVES = ("broadcast_in_dim", "transpose", "reshape", "slice", "reverse", "gather", "dynamic_slice",
-         "optimization_barrier")
-OUTPUT_AXES = ((), ("n",), ("m", "n"), ("b", "m", "n"), ("b", "h", "m", "n"))
-
-
-class Illegal(Exception):
-    """Why these nodes cannot be one kernel. Never reaches a user: fusion logs it as the reason of a
-    refusal."""
-
-
-@dataclass
-class Pull:
-    """The body under construction: axes, operands, and what was pulled in already."""
-
-    fused: Collection[Node]
-    graph: Graph
-    buffer: Callable[[Node], str]
-    sizes: dict[str, int] = field(default_factory=dict)
-    operands: dict[tuple, Operand] = field(default_factory=dict)
-    scalars: dict[tuple, Operand] = field(default_factory=dict)
-    known: dict[tuple[Value, Position], Block] = field(default_factory=dict)
-    ops: int = 0
-
-    def axis(self, size: int, wish: str) -> str:
-        """A new axis, named as wished or with a number behind it."""
-        name, number = wish, 1
-        while name in self.sizes:
-            number += 1
-            name = f"{wish}{number}"
-        self.sizes[name] = size
-        return name
-
-    def position(self, shape: tuple[int, ...]) -> Position:
-        """A new axis for each dimension that is not 1: where a kernel's result is walked."""
-        rank = len(non_unit(shape))
-        wishes = iter(OUTPUT_AXES[rank] if rank < len(OUTPUT_AXES) else [f"d{dim}" for dim in range(rank)])
-        return tuple(Index() if size == 1 else Index.axis(self.axis(size, next(wishes))) for size in shape)
-
-    def grid(self, kinds: Mapping[str, AxisKind]) -> tuple[Axis, ...]:
-        """All axes in order, untiled, but for those that a lookup walks: these have blocks of one element."""
-        walked = {name for op in self.operands.values() for index in op.index for name in index.walked}
-        if whole := [name for name in walked if kinds[name] is AxisKind.WHOLE and self.sizes[name] > 1]:
-            raise Illegal(f"it looks up a place for each element of {whole[0]}, which is needed at once")
-        return tuple(Axis(name, size, 1 if name in walked else size, kinds[name])
-                     for kind in (AxisKind.PARALLEL, AxisKind.WHOLE, AxisKind.SEQUENTIAL)
-                     for name, size in self.sizes.items() if kinds[name] is kind)
-
-    def pull(self, value: Value, position: Position, dropped: tuple[str, ...]) -> Block:
-        """The block of `value` at `position`. dropped: axes that a broadcast just lost, so that a reduction
-        below it walks the same axis as the code above it (max and exp of a softmax see the row as one
-        axis)."""
-        key = (value, position)
-        if key not in self.known:
-            self.ops += 1
-            if self.ops > LARGEST_BODY:
-                raise Illegal(f"the kernel would have more than {LARGEST_BODY} ops")
-            self.known[key] = self._make(value, position, dropped)
-        return self.known[key]
-
-    def _make(self, value: Value, position: Position, dropped: tuple[str, ...]) -> Block:
-        node = value.node
-        if node.op == "constant" and node.attrs["value"].ndim == 0:
-            scalar = {"value": node.attrs["value"]}
-            return Block("constant", (), scalar, value.dtype, (), self.graph.lines(node))
-        if node not in self.fused:
-            return self._load(value, position, 0.0, node)
-        return self.compute(value, position, dropped)
-
-    def compute(self, value: Value, position: Position, dropped: tuple[str, ...]) -> Block:
-        """The block that computes a node here, whether or not it is fused (the root of a kernel is not)."""
-        node, locs = value.node, self.graph.lines(value.node)
-        if node.op in ("pad", "concatenate"):
-            return self._joined(node, position, dropped)
-        if node.op == "iota":
-            index = position[node.attrs["axis"]]
-            return Block("iota", (), {"index": index}, value.dtype, index.axes, locs)
-        make = Making(self, node.op == "reduce", [name for name in dropped if name not in _axes(position)])
-        positions = operand_positions(node, position, make)
-        if node.op in MOVES:
-            lost = tuple(name for name in _axes(position) if name not in _axes(positions[0]))
-            block = self.pull(node.operands[0], positions[0], dropped + lost)
-            return replace(block, locs=merge_locs(block.locs, locs)) if block.op == "load" else block
-        made = make.made
-        args = [self.pull(*pair, dropped) for pair in zip(node.operands, positions, strict=True)]
-        if any(name not in arg.axes for name in made for arg in args):
-            raise Illegal("it would sum over an axis that its operand does not vary along")
-        axes = tuple(dict.fromkeys(name for arg in args for name in arg.axes))
-        attrs: dict = dict(node.attrs)
-        op = node.op
-        if node.op in ("dot_general", "convolution"):
-            op, attrs = "dot", {"contract": tuple(made)}
-        elif node.op == "reduce":
-            attrs = {"kind": node.attrs["kind"], "axes": tuple(made)}
-        kept = tuple(name for name in axes if name not in made)
-        return Block(op, tuple(args), attrs, value.dtype, kept, locs)
-
-    def _joined(self, node: Node, position: Position, dropped: tuple[str, ...]) -> Block:
-        """A pad or a concatenation: each operand at its shifted position, chosen where that is inside it.
-
-        What an operand gives outside does not matter, but that it can be read there: see _load.
-        """
-        positions = operand_positions(node, position, Making(self, False, []))
-        if node.op == "pad":
-            operand, fill = node.operands
-            if operand.node not in self.fused and fill.op == "constant":
-                return self._load(operand, positions[0], _scalar(fill), node)
-            inside = [test for index, size in zip(positions[0], operand.shape, strict=True)
-                      for test in self._within(index, size, node)]
-            value, outside = self.pull(operand, positions[0], dropped), self.pull(fill, (), dropped)
-            for test in inside:
-                value = self._op("select", (test, value, outside), node)
-            return value
-        axis = node.attrs["axis"]
-        value = self.pull(node.operands[0], positions[0], dropped)
-        for operand, place in zip(node.operands[1:], positions[1:], strict=True):
-            behind = self._compare(place[axis], "ge", 0, node)
-            value = self._op("select", (behind, self.pull(operand, place, dropped), value), node)
-        return value
-
-    def _op(self, op: str, args: tuple[Block, ...], node: Node, dtype: DType | None = None,
-            **attrs: str) -> Block:
-        """A block of a node's that computes element by element."""
-        axes = tuple(dict.fromkeys(name for arg in args for name in arg.axes))
-        return Block(op, args, attrs, dtype or node.types[0].dtype, axes, self.graph.lines(node))
-
-    def _compare(self, index: Index, direction: str, limit: int, node: Node) -> Block:
-        """Where an index compares so with a number."""
-        number = Block("constant", (), {"value": np.array(limit, np.int32)}, I32, ())
-        here = Block("iota", (), {"index": index}, I32, index.axes, self.graph.lines(node))
-        return self._op("compare", (here, number), node, BOOL, direction=direction)
-
-    def _within(self, index: Index, size: int, node: Node) -> list[Block]:
-        """The tests that an index is inside a dimension; those that always hold are left out."""
-        low, high = self.reach(index)
-        tests = [("ge", 0)] * (low < 0) + [("lt", size)] * (high >= size)
-        return [self._compare(index, direction, limit, node) for direction, limit in tests]
-
-    def reach(self, index: Index) -> tuple[int, int]:
-        """The smallest and the largest value that an index takes over all its axes."""
-        spans = [stride * (self.sizes[name] - 1) for name, stride in index.terms]
-        low, high = (index.offset + sum(edge(span, 0) for span in spans) for edge in (min, max))
-        return low, high + sum(lookup.clamp or 0 for lookup in index.lookups)
-
-    def scalar(self, value: Value) -> str:
-        """The name of an array whose elements indices look up."""
-        buffer = self.buffer(view_source(value).node)
-        if (buffer, value.type) not in self.scalars:
-            self.scalars[buffer, value.type] = Operand(self._name(buffer), buffer, value.type, ())
-        return self.scalars[buffer, value.type].name
-
-    def _name(self, buffer: str) -> str:
-        """A name for one more operand of a buffer."""
-        same = sum(one.buffer == buffer for one in (*self.operands.values(), *self.scalars.values()))
-        return buffer if not same else f"{buffer}_{same + 1}"
-
-    def _load(self, value: Value, position: Position, fill: float, reader: Node) -> Block:
-        """Read a buffer, and `fill` where the position leaves it; dimensions of 1 that it does not leave are
-        dropped from the view."""
-        reaches = [self.reach(index) for index in position]
-        leaves = [low < 0 or high >= size for (low, high), size in zip(reaches, value.shape, strict=True)]
-        kept = [dim for dim, size in enumerate(value.shape) if size != 1 or leaves[dim]]
-        view = Type(value.dtype, tuple(value.shape[dim] for dim in kept))
-        index = tuple(position[dim] for dim in kept)
-        if any(found.lookups for found, leaving in zip(position, leaves, strict=True) if leaving):
-            raise Illegal("it would look up a place outside of an array")
-        buffer = self.buffer(view_source(value).node)
-        beyond = fill if any(leaves) else None
-        key = (buffer, view, index, beyond)
-        if key not in self.operands:
-            self.operands[key] = Operand(self._name(buffer), buffer, view, index, beyond)
-        axes = tuple(dict.fromkeys(self.operands[key].axes))
-        locs = self.graph.lines(reader)
-        return Block("load", (), {"ref": self.operands[key].name}, value.dtype, axes, locs)
-
-
-@dataclass
-class Making:
-    """What the rule of one node asks for: axes, which a reduction may share with those a broadcast lost, and
-    lookups."""
-
-    body: Pull
-    shares: bool
-    spare: list[str]
-    made: list[str] = field(default_factory=list)
-
-    def axis(self, size: int, wish: str = "k") -> str:
-        """A new axis, or one of the spare ones of this size."""
-        reuse = [name for name in self.spare if self.body.sizes[name] == size and name not in self.made]
-        name = reuse[0] if self.shares and reuse else self.body.axis(size, wish)
-        self.made.append(name)
-        return name
-
-    def lookup(self, scalars: Value, position: Position, clamp: int | None) -> Index:
-        """A number of an i32 array, as an index."""
-        reaches = zip(map(self.body.reach, position), scalars.shape, strict=True)
-        if any(low < 0 or high >= size for (low, high), size in reaches):
-            raise Illegal("a lookup at a place that its array does not have")
-        return Index(lookups=(Lookup(self.body.scalar(scalars), position, clamp),))
-
-
-def _axes(position: Position) -> tuple[str, ...]:
-    return tuple(name for index in position for name in index.axes)
-
-
-def _scalar(value: Value) -> float:
-    if value.op != "constant":
-        raise Illegal("a pad value that is not a constant")
-    return float(decode(value.node.attrs["value"], value.dtype))
+Store = tuple[Value, Position, Block]  # what a kernel writes: a value, where it is walked, what computes it
 
 
 def build_kernel(
-    graph: Graph, root: Value, fused: Collection[Node], buffer: Callable[[Node], str], target: Target
+    graph: Graph, roots: Sequence[Value], fused: Collection[Node], buffer: Callable[[Node], str],
+    target: Target, sides: Sequence[Value] = (),
 ) -> Kernel:
-    """The kernel that computes `root` from whatever is not fused.
+    """The kernel that computes the roots from whatever is not fused; all walk the axes of the first.
 
+    sides: values that the roots need anyway, and that the kernel stores too.
     Raises: Illegal, with the reason, if its axes cannot be walked by one grid or would not fit the target.
     """
-    body = Pull(fused, graph, buffer)
-    position = body.position(root.shape)
-    names = _axes(position)
-    value = body.compute(root, position, ())
-    kinds = _axis_kinds(value, names, body.sizes)
-    axes = body.grid(kinds)
-    view = Type(root.dtype, tuple(body.sizes[name] for name in names))
-    out_name = buffer(root.node)
-    output = Operand(out_name, out_name, view, tuple(Index.axis(name) for name in names))
-    statements, scratch = _statements(value, output.name, kinds)
-    kernel = Kernel(kernel_name(value), axes, tuple(body.operands.values()), (output,), scratch, statements,
+    return with_splits(lambda splits: _kernel(Pull(fused, graph, buffer, splits), roots, sides, target))
+
+
+def with_splits(make: Callable[[Mapping[str, int]], Kernel]) -> Kernel:
+    """The kernel, made with as few axes split in two as its reshapes need."""
+    splits: dict[str, int] = {}
+    while True:
+        try:
+            return make(splits)
+        except Crossing as crossing:
+            if not crossing.axis:
+                raise Illegal(str(crossing)) from None
+            splits[crossing.axis] = crossing.inner
+
+
+def _kernel(body: Pull, roots: Sequence[Value], sides: Sequence[Value], target: Target) -> Kernel:
+    position = body.position(roots[0].shape)
+    stores = [(roots[0], position, body.compute(roots[0], position, ()))]
+    for root in roots[1:]:
+        body, store = _alongside(body, root)
+        stores.append(store)
+    stores += [(side, *body.found(side)) for side in sides]
+    kinds = _axis_kinds([block for *_, block in stores], {axis for _, p, _ in stores for axis in axes_of(p)},
+                        body.sizes)
+    outputs = []
+    for value, position, _ in stores:
+        kept = [dim for dim, size in enumerate(value.shape) if size != 1]
+        view, index = body.viewed(Type(value.dtype, tuple(value.shape[dim] for dim in kept)),
+                                  tuple(position[dim] for dim in kept))
+        outputs.append(Operand(name := body.buffer(value.node), name, view, index))
+    results = [(op.name, block) for op, (*_, block) in zip(outputs, stores, strict=True)]
+    statements, scratch = _statements(results, kinds)
+    name, inputs = kernel_name(stores[0][2]), tuple(body.operands.values())
+    kernel = Kernel(name, body.grid(kinds), inputs, tuple(outputs), scratch, statements,
                     tuple(body.scalars.values()))
     return finished(kernel, target)
+
+
+def _alongside(body: Pull, root: Value) -> tuple[Pull, Store]:
+    """One more root, along the axes that are there, and so that it reads the fewest operands more.
+
+    Raises: Illegal if it needs other axes.
+    """
+    found: list[tuple[Pull, Store]] = []
+    walks = [[index for index, size in body.walks if size == wanted] if wanted > 1 else [Index()]
+             for wanted in root.shape]
+    for position in product(*walks):
+        names = axes_of(position)
+        if len(set(names)) == len(names):
+            trial = body.copy()
+            block = trial.compute(root, position, ())
+            if trial.sizes == body.sizes:
+                found.append((trial, (root, position, block)))
+    if not found:
+        raise Illegal("they do not walk the same axes")
+    return min(found, key=lambda pair: len(pair[0].operands))
 
 
 def finished(kernel: Kernel, target: Target) -> Kernel:
@@ -278,9 +107,11 @@ def finished(kernel: Kernel, target: Target) -> Kernel:
     return kernel
 
 
-def _axis_kinds(root: Block, outputs: Collection[str], sizes: Mapping[str, int]) -> dict[str, AxisKind]:
+def _axis_kinds(
+    roots: Sequence[Block], outputs: Collection[str], sizes: Mapping[str, int]
+) -> dict[str, AxisKind]:
     """Decide how each axis is walked; see the module's docstring for the rule."""
-    blocks = post_order(root)
+    blocks = list(dict.fromkeys(block for root in roots for block in post_order(root)))
     behind: dict[Block, set[str]] = {}  # axes reduced somewhere below a block
     whole: set[str] = set()
     for block in blocks:
@@ -288,7 +119,7 @@ def _axis_kinds(root: Block, outputs: Collection[str], sizes: Mapping[str, int])
         inside = set(block.axes) | set(block.reduced)
         whole |= below & inside
         behind[block] = below | set(block.reduced)
-    whole |= behind[root] & set(outputs)
+    whole |= {name for root in roots for name in behind[root]} & set(outputs)
     sequential = [b for b in blocks if b.reduced and not set(b.reduced) & whole]
     groups = {frozenset(b.reduced) for b in sequential}
     main = max(groups, key=lambda group: prod(sizes[name] for name in group), default=frozenset())
@@ -304,14 +135,14 @@ def _axis_kinds(root: Block, outputs: Collection[str], sizes: Mapping[str, int])
 
 
 def _statements(
-    root: Block, output: str, kinds: Mapping[str, AxisKind]
+    stores: Sequence[tuple[str, Block]], kinds: Mapping[str, AxisKind]
 ) -> tuple[tuple[Statement, ...], tuple[Scratch, ...]]:
     """The guarded statements: an accumulator for each reduction over sequential axes."""
     accumulators: dict[Block, Scratch] = {}
     new: dict[Block, Block] = {}
     first: list[Statement] = []
     always: list[Statement] = []
-    for block in post_order(root):
+    for block in dict.fromkeys(block for _, root in stores for block in post_order(root)):
         copy = replace(block, args=tuple(new[arg] for arg in block.args)) if block.args else block
         if not any(kinds[name] is AxisKind.SEQUENTIAL for name in block.reduced):
             new[block] = copy
@@ -326,8 +157,11 @@ def _statements(
         update = Block(COMBINE[kind], (load, copy), {}, block.dtype, block.axes, block.locs)
         always.append(Statement(Guard.ALWAYS, name, update))
         new[block] = load
-    guard = Guard.LAST if accumulators else Guard.ALWAYS
-    return (*first, *always, Statement(guard, output, new[root])), tuple(accumulators.values())
+    guard = Guard.LAST if any(kind is AxisKind.SEQUENTIAL for kind in kinds.values()) else Guard.ALWAYS
+    last = [Statement(guard, output, new[root]) for output, root in stores]
+    if moving := [name for _, root in stores for name in root.axes if kinds[name] is AxisKind.SEQUENTIAL]:
+        raise Illegal(f"a result would be stored at each step of {moving[0]}, along which another is summed")
+    return (*first, *always, *last), tuple(accumulators.values())
 
 
 def neutral_value(kind: str, dtype: DType) -> np.ndarray:
@@ -360,15 +194,19 @@ def _check(kernel: Kernel, target: Target) -> None:
     blocks = kernel.blocks()
     dots = [block for block in blocks if block.op == "dot"]
     whole = {axis.name: axis.size for axis in kernel.axes if axis.kind is AxisKind.WHOLE}
-    if len(dots) > 1:
-        raise Illegal("a kernel has one dot")
-    if dots and not target.reduces_after_dot and any(b.op == "reduce" for b in blocks):
+    if len(dots) > 1 and not target.one_core:
+        raise Illegal(f"a kernel of {target.name} has one dot")
+    if dots and not target.one_core and any(b.op == "reduce" for b in blocks):
         raise Illegal(f"{target.name} does not reduce in the kernel of a dot")
     if dots and whole and any(index.terms[1:] for operand in kernel.inputs for index in operand.index):
         raise Illegal("a convolution walks its window, and cannot hold it whole for a reduction")
+    if len(kernel.operands) > target.most_operands:
+        raise Illegal(f"{len(kernel.operands)} operands; {target.name} takes {target.most_operands} at most")
     row_bytes = 0
     for operand in kernel.operands:
         held = [whole[name] for name in operand.axes if name in whole and whole[name] > 1]
+        if any(len([name for name in index.axes if whole.get(name, 1) > 1]) > 1 for index in operand.index):
+            raise Illegal("two whole axes would walk one dimension")
         if len(held) > target.max_block_axes:
             raise Illegal(f"{len(held)} whole axes in one block; {target.name} has {target.max_block_axes}")
         row_bytes += 2 * prod(held) * F32.itemsize * (target.rows if len(held) < 2 else 1)

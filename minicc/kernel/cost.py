@@ -8,10 +8,10 @@ pipeline of these blocks:
 
     cycles = launch + fill + (steps - 1) * max(compute, latency + copy) + compute + drain
 
-An untiled kernel is priced as if it ran in blocks of 128 KiB, so that fusion can be decided before tiles
-are known. A value is computed once for every step of the parallel axes that it does not vary over: that is
-how recompute has a price. XLA's GPU cost model is the same idea with more terms. It is a model: the
-emulator's cycles are the truth. Read next: fuse.py.
+A kernel is priced in the blocks that it has; fusion prices a sketch of its tiles (tile.py). A value is
+computed once for every step of the parallel axes that it does not vary over: that is how recompute has a
+price. XLA's GPU cost model is the same idea with more terms. It is a model: the emulator's cycles are the
+truth. Read next: fuse.py.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from math import ceil, prod
 
 from minicc.kernel.ir import AxisKind, Block, Kernel, Operand
 
-ASSUMED_BLOCK = 512  # elements per axis that an untiled kernel is taken to be blocked by ...
-ASSUMED_ROW = 64 * 512  # ... and if it has only one axis
 TRANSCENDENTAL = ("exp", "expm1", "log", "log1p", "tanh", "sin", "cos", "power", "sqrt", "rsqrt", "divide",
                   "remainder")
 FREE = ("load", "constant", "dot")
@@ -33,10 +31,10 @@ class Target:
     """The numbers of a machine that shape kernels. Cycles are of its own clock.
 
     rows, lanes: blocks come in multiples of these along their last two dimensions. max_block_axes: how many
-    axes of one value may have blocks of more than one element. keeps_temps: whether buffers
-    between kernels can stay in fast memory. reduces_after_dot: whether a kernel may reduce over the columns
-    of its own dot. A dot streams rows through dot_units units at dot_row_cycles each; to fill and to drain
-    them takes dot_fill_cycles at each step.
+    axes of one value may have blocks of more than one element. most_operands: of one kernel. keeps_temps:
+    whether buffers between kernels can stay in fast memory. one_core: whether steps run one after the other,
+    so that a kernel may go on from its own dot and store several results. A dot streams rows through
+    dot_units units at dot_row_cycles each; to fill and to drain them takes dot_fill_cycles at each step.
     """
 
     name: str
@@ -45,9 +43,10 @@ class Target:
     rows: int
     lanes: int
     largest_block: int
+    most_operands: int
     max_block_axes: int
     keeps_temps: bool
-    reduces_after_dot: bool
+    one_core: bool
     bytes_per_cycle: float
     latency_cycles: int
     launch_cycles: int
@@ -74,9 +73,9 @@ def operand_bytes(kernel: Kernel, operand: Operand) -> int:
     seen_moving = False
     for axis in reversed(kernel.axes):
         if axis.name in operand.axes:
-            seen_moving = seen_moving or _steps(kernel, axis.name) > 1
+            seen_moving = seen_moving or axis.steps > 1
         elif seen_moving:
-            fetches *= _steps(kernel, axis.name)
+            fetches *= axis.steps
     return fetches * moved * operand.type.dtype.itemsize
 
 
@@ -85,14 +84,7 @@ def evaluations(kernel: Kernel, block: Block) -> int:
     own = {*block.axes, *block.reduced}
     again = [axis.name for axis in kernel.axes if axis.name not in own and axis.kind is AxisKind.PARALLEL]
     blocks = prod(axis.block * axis.steps for axis in kernel.axes if axis.name in own)  # the last one in full
-    return blocks * prod(_steps(kernel, name) for name in again)
-
-
-def _steps(kernel: Kernel, name: str) -> int:
-    axis = kernel.axis(name)
-    if axis.kind is AxisKind.WHOLE or axis.block < axis.size:
-        return axis.steps
-    return ceil(axis.size / (ASSUMED_BLOCK if len(kernel.axes) > 1 else ASSUMED_ROW))
+    return blocks * prod(kernel.axis(name).steps for name in again)
 
 
 def cost(kernel: Kernel, target: Target) -> Cost:
@@ -101,7 +93,7 @@ def cost(kernel: Kernel, target: Target) -> Cost:
     blocks = kernel.blocks()
     dot_flops = sum(2 * evaluations(kernel, block) for block in blocks if block.op == "dot")
     vector_ops = sum(op_weight(block) * evaluations(kernel, block) for block in blocks)
-    steps = prod(_steps(kernel, axis.name) for axis in kernel.axes)
+    steps = prod(axis.steps for axis in kernel.axes)
     streams = sum(_dot_cycles(kernel, block, target) for block in blocks if block.op == "dot")
     compute = max(dot_flops / target.dot_flops_per_cycle / steps, streams,
                   vector_ops / target.vector_ops_per_cycle / steps)
@@ -118,17 +110,12 @@ def _dot_cycles(kernel: Kernel, dot: Block, target: Target) -> int:
     long as that many rows. Units that have no columns of their own share the rows.
     """
     lhs, rhs = (set(arg.axes) for arg in dot.args)
-    rows = prod(_block(kernel, name) for name in lhs - rhs)
-    columns, depth = (prod(ceil(_block(kernel, name) / target.lanes) for name in names)
+    rows = prod(kernel.axis(name).block for name in lhs - rhs)
+    columns, depth = (prod(ceil(kernel.axis(name).block / target.lanes) for name in names)
                       for names in (rhs - lhs, dot.attrs["contract"]))
     shared = ceil(rows / max(1, target.dot_units // columns))
     tiles = ceil(columns / target.dot_units) * depth
     return target.dot_fill_cycles + tiles * max(shared, target.lanes) * target.dot_row_cycles
-
-
-def _block(kernel: Kernel, name: str) -> int:
-    axis = kernel.axis(name)
-    return ceil(axis.size / _steps(kernel, name)) if axis.block == axis.size else axis.block
 
 
 def op_weight(block: Block) -> int:

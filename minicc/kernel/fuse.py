@@ -2,87 +2,132 @@
 
     %0 = dot_general(x, w); %1 = add(%0, bias); %2 = maximum(%1, 0.0)      ->      kernel dot_add_maximum
 
-Goes in: a simplified Graph and a Target. Comes out: a Module whose kernels are not tiled yet. Two ideas:
+Goes in: a simplified Graph and a Target. Comes out: a Module whose kernels are not tiled yet. Three ideas:
 
 1. *Where.* positions.py holds one rule per op: to compute a result at this position, read each operand at
    that one. Starting from a kernel's output, following the rules pulls in everything that is fused; where
-   it stops, a buffer is read. Broadcast, transpose and slice only change positions, so they cost nothing.
-2. *Whether.* Nodes are visited from the outputs backwards. A node is fused into all the kernels that use it
-   if the fused kernels are legal and the cost model says the whole gets faster; else it gets a kernel and a
-   buffer of its own.
+   it stops, a buffer is read. Broadcast, transpose, reshape and slice only change positions: they are free.
+2. *Whether.* Nodes are visited from the outputs backwards. A node is fused into all the kernels that use it,
+   or stored by one of them besides, or gets a kernel of its own: whatever is legal and, by the cost model,
+   makes the whole fastest. What is computed again in several kernels has its price in each.
+3. *Beside.* Last, two kernels that read the same buffers are made one, where that is faster.
 
-Invariants: each kernel has one output and at most one dot; every value that crosses kernels has a buffer.
-XLA decides with a priority queue over producers, and tinygrad by rules on views; both also start from one
-cost: the bytes a buffer moves. Read next: build.py, which makes a legal kernel of what was pulled in; then
-tile.py.
+Invariant: every value that crosses kernels has a buffer. Only machines that run a grid's steps one after the
+other (`one_core`) store several results from one kernel, or go on from a dot. XLA decides with a priority
+queue over producers, and tinygrad by rules on views; both also start from one cost: the bytes a buffer moves.
+Read next: build.py, which makes a legal kernel of what was pulled in; then tile.py.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from minicc.graph.ir import Graph, Node, Value, users
-from minicc.kernel.build import Illegal, build_kernel
-from minicc.kernel.cost import Cost, Target, cost
+from minicc.kernel.build import build_kernel
+from minicc.kernel.cost import Target, cost
 from minicc.kernel.ir import Kernel, Module
-from minicc.kernel.positions import has_position, view_source
-from minicc.kernel.update import UPDATES, base_buffer, build_update, copy_kernel, shares_buffer
+from minicc.kernel.order import buffer_names, in_order
+from minicc.kernel.positions import view_source
+from minicc.kernel.pull import Illegal
+from minicc.kernel.tile import sketch
+from minicc.kernel.update import UPDATES, base_buffer, build_update, copy_kernel
 from minicc.trace import Step
 
 LEAVES = ("parameter", "constant")
 SPREAD = (*LEAVES, "iota", "broadcast_in_dim")  # what costs nothing to have again
-MOST_ROOTS = 32  # kernels that one node is fused into: each is built anew to weigh it
+MOST_USERS = 32  # kernels that one node is fused into, or stored by: each is built anew to weigh it
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The nodes whose buffers one kernel writes. roots: those it is built for; sides: those on the way."""
+
+    roots: tuple[Node, ...]
+    sides: tuple[Node, ...]
+    kernel: Kernel
+    cycles: float
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node whose buffer the kernel writes."""
+        return self.roots + self.sides
 
 
 @dataclass
 class _State:
-    """What fusion knows so far: the nodes fused into their users, and the kernels (by root) each node is
-    part of."""
+    """What fusion knows so far.
+
+    fused: the nodes computed where they are used. groups: node -> the kernel that writes its buffer. places:
+    node -> the first roots of the kernels that compute it.
+    """
 
     graph: Graph
     target: Target
     names: dict[Node, str]
     fused: set[Node] = field(default_factory=set)
-    roots_of: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
-    kernels: dict[Node, Kernel] = field(default_factory=dict)
-    costs: dict[Node, Cost] = field(default_factory=dict)
+    groups: dict[Node, Group] = field(default_factory=dict)
+    places: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
+    writers: dict[str, Node] = field(default_factory=dict)  # buffer -> the last node that is written there
 
-    def build(self, root: Node, fused: set[Node]) -> Kernel:
-        if root.op in UPDATES:
-            return build_update(self.graph, root, fused, self.buffer, self.target)
-        return build_kernel(self.graph, Value(root), fused, self.buffer, self.target)
+    def build(self, roots: Sequence[Node], sides: Sequence[Node] = (), also: Node | None = None) -> Group:
+        """The kernel of some nodes. also: one more that is fused in it. Raises: Illegal."""
+        fused = self.fused.union(sides, [also] if also else ())
+        if roots[0].op in UPDATES:
+            kernel = build_update(self.graph, roots[0], fused, self.buffer, self.target)
+        else:
+            values = [Value(root) for root in roots], [Value(side) for side in sides]
+            kernel = build_kernel(self.graph, values[0], fused, self.buffer, self.target, values[1])
+        cycles = cost(sketch(kernel, self.target), self.target).cycles
+        return Group(tuple(roots), tuple(sides), kernel, cycles)
 
     def buffer(self, node: Node) -> str:
         """What the buffer of a node's result is called: the parameter's name, out (out1, out2, ...), or
         t<number>."""
         return self.names[node]
 
-    def settle(self, root: Node, kernel: Kernel) -> None:
-        self.kernels[root] = kernel
-        self.costs[root] = cost(kernel, self.target)
+    def settle(self, group: Group) -> None:
+        """Have this kernel write the buffers of its nodes."""
+        for node in group.nodes:
+            self.groups[node] = group
+            self.writers.setdefault(self.buffer(node), node)
+
+    def users(self, consumers: Iterable[Node]) -> list[Group]:
+        """The kernels in which some nodes are computed."""
+        return list(dict.fromkeys(self.groups[root] for user in consumers for root in self.places[user]))
+
+    def needs(self, group: Group, others: Collection[Group]) -> bool:
+        """Whether a kernel reads what one of the others writes, perhaps through more of them."""
+        stack, seen = [group], set[Group]()
+        while stack:
+            read = {operand.buffer for operand in stack.pop().kernel.reads} & self.writers.keys()
+            new = {self.groups[self.writers[name]] for name in read} - seen
+            seen |= new
+            stack += new
+        return not seen.isdisjoint(others)
 
 
 def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Module:
     """Group a graph into kernels. log receives a Step for each node: fused or not, and why, with both
     costs."""
-    nodes = graph.nodes()
+    nodes, log = graph.nodes(), [] if log is None else log
     user_table = {node: [one for one in found if _reads(one, node)] for node, found in users(nodes).items()}
-    state = _State(graph, target, _buffer_names(graph, user_table))
+    state = _State(graph, target, buffer_names(graph, user_table))
     needed = _needed_in_memory(graph)
     for node in reversed(nodes):
         consumers = user_table.get(node, [])
         if node.op in LEAVES or node.op == "reshape":  # a reshape is a view of a buffer, or of nothing at all
-            state.roots_of[node] = _roots(state, consumers)
-            if node.op == "reshape" and has_position(node):
+            state.places[node] = tuple(group.roots[0] for group in state.users(consumers))
+            if node.op == "reshape":
                 state.fused.add(node)
             continue
         reason = _decide(state, node, consumers, needed.get(node, ""))
-        if log is not None:
-            log.append(Step(f"{state.names[node]} {node.op}", reason.taken, reason.why))
-    order = [node for node in nodes if node in state.kernels]
-    return _module(state, _named([kernel for node in order for kernel in _with_copy(state, node)]))
+        log.append(Step(f"{state.names[node]} {node.op}", reason.taken, reason.why))
+    _join(state, [node for node in nodes if node in state.groups], log)
+    groups = {id(group): group for node in nodes if (group := state.groups.get(node))}
+    kernels = [kernel for group in groups.values() for kernel in _with_copy(state, group)]
+    return _module(state, _named(in_order(kernels)))
 
 
 def _reads(user: Node, node: Node) -> bool:
@@ -90,36 +135,13 @@ def _reads(user: Node, node: Node) -> bool:
     return user.op != "optimization_barrier" or user.operands[0].node is node
 
 
-def _with_copy(state: _State, node: Node) -> list[Kernel]:
-    """The kernel of a node; before an update, the copy of its base, unless the base is there already."""
-    kernels = [state.kernels[node]]
+def _with_copy(state: _State, group: Group) -> list[Kernel]:
+    """A kernel; before an update, the copy of its base, unless the base is there already."""
+    node = group.roots[0]
     if node.op in UPDATES and state.buffer(base_buffer(node)) != state.buffer(node):
-        kernels.insert(0, copy_kernel(node.operands[0], state.buffer(base_buffer(node)), state.buffer(node)))
-    return kernels
-
-
-def _buffer_names(graph: Graph, user_table: Mapping[Node, list[Node]]) -> dict[Node, str]:
-    """A name for each node's buffer, different from every other, but for an update's base: see update.py."""
-    names: dict[Node, str] = {}
-    taken: set[str] = set()
-    outputs = list(dict.fromkeys(view_source(value).node for value in graph.outputs))
-    wishes = [(value.node, re.sub(r"\W", "_", value.node.attrs["name"])) for value in graph.inputs]
-    wishes += [(node, f"out{number}" if len(outputs) > 1 else "out") for number, node in enumerate(outputs)]
-    wishes += [(node, f"t{number}") for number, node in enumerate(graph.nodes())]
-    for node, wish in wishes:
-        if node not in names:
-            while wish in taken:
-                wish += "_"
-            names[node] = wish
-            taken.add(wish)
-    for node in reversed(graph.nodes()):
-        if node.op in UPDATES and shares_buffer(node, user_table[node.operands[0].node], outputs):
-            names[node.operands[0].node] = names[node]
-    return names
-
-
-def _roots(state: _State, consumers: list[Node]) -> tuple[Node, ...]:
-    return tuple(dict.fromkeys(root for user in consumers for root in state.roots_of[user]))
+        copy = copy_kernel(node.operands[0], state.buffer(base_buffer(node)), state.buffer(node))
+        return [copy, group.kernel]
+    return [group.kernel]
 
 
 def _needed_in_memory(graph: Graph) -> dict[Node, str]:
@@ -127,7 +149,7 @@ def _needed_in_memory(graph: Graph) -> dict[Node, str]:
     needed = {}
     for node in graph.nodes():
         for number, value in enumerate(node.operands):
-            if not has_position(node) or _reads_memory(node, number):
+            if _reads_memory(node, number):
                 needed[view_source(value).node] = f"a {node.op} reads it, and needs it in memory"
     return needed | {view_source(value).node: "it is an output" for value in graph.outputs}
 
@@ -139,47 +161,66 @@ def _reads_memory(node: Node, number: int) -> bool:
     return node.op in ("gather", "dynamic_slice") or (node.op, number) == ("convolution", 0)
 
 
-def _decide(state: _State, node: Node, consumers: list[Node], refusal: str) -> Step:
-    """Fuse a node into all its users' kernels, or give it its own; say which and why."""
-    roots = _roots(state, consumers)
-    refusal = refusal or _refusal(state, node, roots)
+# -- a node: computed in the kernels that use it, stored by one of them, or in a kernel of its own ----------
+
+
+def _decide(state: _State, node: Node, consumers: list[Node], needed: str) -> Step:
+    """Settle where a node is computed, by the predicted cycles of it and of all kernels that use it."""
+    using = state.users(consumers)
+    alone = state.build([node])
+    apart = alone.cycles + sum(group.cycles for group in using)
+    refusal, together = needed or _refusal(state, node, using), list[Group]()
     if not refusal:
-        together = {**state.kernels}
         try:
-            together |= {root: state.build(root, state.fused | {node}) for root in roots}
+            together = [state.build(group.roots, group.sides, node) for group in using]
+            joint = sum(group.cycles for group in together)
+            refusal = f"{joint:.0f} cycles fused, {apart:.0f} apart" if joint > apart else ""
         except Illegal as illegal:
             refusal = str(illegal)
-    alone = state.build(node, state.fused)
-    if not refusal:
-        apart = cost(alone, state.target).cycles + sum(state.costs[root].cycles for root in roots)
-        joint = sum(cost(together[root], state.target).cycles for root in roots)
-        why = f"{joint:.0f} cycles fused, {apart:.0f} apart"
-        if joint <= apart:
-            state.fused.add(node)
-            state.roots_of[node] = roots
-            for root in roots:
-                state.settle(root, together[root])
-            return Step("", True, why)
-        refusal = why
-    state.settle(node, alone)
-    state.roots_of[node] = (node,)
-    return Step("", False, refusal)
+    best = apart if refusal else joint
+    beside = _beside(state, node, using) if needed or len(using) > 1 else []
+    total, group = min(beside, key=lambda pair: pair[0], default=(inf, alone))
+    if total < best:
+        state.settle(group)
+        state.places[node] = group.roots[:1]
+        return Step("", True, f"{total:.0f} cycles stored by {group.kernel.name} too, {best:.0f} else")
+    if refusal:
+        state.settle(alone)
+        state.places[node] = (node,)
+        return Step("", False, refusal)
+    state.fused.add(node)
+    for group in together:
+        state.settle(group)
+    state.places[node] = tuple(group.roots[0] for group in together)
+    return Step("", True, f"{joint:.0f} cycles fused, {apart:.0f} apart")
 
 
-def _refusal(state: _State, node: Node, roots: tuple[Node, ...]) -> str:
+def _beside(state: _State, node: Node, using: list[Group]) -> list[tuple[float, Group]]:
+    """The kernels that could store a node which they compute on the way, with the cycles of all its users."""
+    found = []
+    for group in using[:MOST_USERS] if state.target.one_core and node.op not in (*UPDATES, *SPREAD) else []:
+        others = [other for other in using if other is not group]
+        if group.roots[0].op in UPDATES or state.needs(group, others):
+            continue
+        try:
+            more = state.build(group.roots, (*group.sides, node))
+        except Illegal:
+            continue
+        if state.buffer(node) not in {operand.buffer for operand in more.kernel.reads}:
+            found.append((more.cycles + sum(other.cycles for other in others), more))
+    return found
+
+
+def _refusal(state: _State, node: Node, using: list[Group]) -> str:
     """Why a node that could be fused should not be, whatever the model says; empty when it may."""
-    dot_roots = [root for root in roots if _has_dot(state.kernels[root])]
     if node.op in UPDATES:
         return "it changes its buffer in place"
-    if len(roots) > MOST_ROOTS and node.op not in SPREAD:
-        return f"{len(roots)} kernels would compute it again, each weighed anew for all that it reads"
-    if node.op != "dot_general" and dot_roots and _epilogue_of_dot(node):
+    if len(using) > MOST_USERS and node.op not in SPREAD:
+        return f"{len(using)} kernels would compute it again, each weighed anew for all that it reads"
+    dots = [group for group in using if any(block.op == "dot" for block in group.kernel.blocks())]
+    if node.op != "dot_general" and dots and not state.target.one_core and _epilogue_of_dot(node):
         return "it ends a dot's kernel: there it is computed once, and a buffer follows in any case"
     return ""
-
-
-def _has_dot(kernel: Kernel) -> bool:
-    return any(block.op == "dot" for block in kernel.blocks())
 
 
 def _epilogue_of_dot(node: Node) -> bool:
@@ -192,6 +233,44 @@ def _epilogue_of_dot(node: Node) -> bool:
             return False
         node = larger[0]
     return True
+
+
+# -- kernels side by side ------------------------------------------------------------------------------------
+
+
+def _join(state: _State, roots: list[Node], log: list[Step]) -> None:
+    """Make one kernel of two that read the same, where that is faster: it is then read once."""
+    if not state.target.one_core:
+        return
+    for root in roots:
+        group = state.groups[root]
+        pairs = [pair for other in _neighbours(state, group) for pair in ((group, other), (other, group))]
+        best, gain = group, 0.0
+        for one, other in pairs:
+            try:
+                both = state.build(one.roots + other.roots, one.sides + other.sides)
+            except Illegal:
+                continue
+            if one.cycles + other.cycles - both.cycles > gain:
+                best, gain = both, one.cycles + other.cycles - both.cycles
+        if best is not group:
+            state.settle(best)
+            names = " and ".join(state.buffer(node) for node in best.nodes)
+            log.append(Step(names, True, f"{gain:.0f} cycles less in one kernel"))
+
+
+def _neighbours(state: _State, group: Group) -> list[Group]:
+    """The kernels that read a buffer which this one reads, and that neither needs nor is needed by it."""
+    mine = {operand.buffer for operand in group.kernel.inputs}
+    near = [other for other in dict.fromkeys(state.groups.values()) if other is not group
+            and not mine.isdisjoint(operand.buffer for operand in other.kernel.inputs)]
+    if group.roots[0].op in UPDATES:
+        return []
+    return [other for other in near if other.roots[0].op not in UPDATES
+            and not state.needs(group, [other]) and not state.needs(other, [group])]
+
+
+# -- the module ----------------------------------------------------------------------------------------------
 
 
 def _named(kernels: list[Kernel]) -> tuple[Kernel, ...]:

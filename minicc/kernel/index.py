@@ -14,6 +14,7 @@ calls it scalar prefetch; a GPU just loads the number. Read next: ir.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -74,6 +75,14 @@ class Lookup:
         return place if self.clamp is None else f"{place} in 0..{self.clamp}"
 
 
+class Crossing(Exception):
+    """An index that cannot be divided: this axis ("": none) would have to be two, the inner of this size."""
+
+    def __init__(self, axis: str, inner: int) -> None:
+        super().__init__(f"axis {axis or 'of a lookup'} is walked across a boundary")
+        self.axis, self.inner = axis, inner
+
+
 @dataclass(frozen=True)
 class Index:
     """An index along one dimension: sum of axis * stride, plus offset, plus lookups; in elements.
@@ -100,6 +109,27 @@ class Index:
     def plus(self, other: Index) -> Index:
         """The sum of two indices over different axes."""
         return Index(self.terms + other.terms, self.offset + other.offset, self.lookups + other.lookups)
+
+    def reach(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """The smallest and the largest value that it takes over all its axes."""
+        spans = [stride * (sizes[name] - 1) for name, stride in self.terms]
+        low, high = (self.offset + sum([edge(span, 0) for span in spans]) for edge in (min, max))
+        return low, high + sum(lookup.clamp or 0 for lookup in self.lookups)
+
+    def divided(self, by: int, sizes: Mapping[str, int]) -> tuple[Index, Index]:
+        """Quotient and remainder, if each is affine: (8*m+n) / 8 = m, n as long as n is below 8.
+
+        Raises: Crossing, which names the axis that belongs to both.
+        """
+        whole = tuple((name, stride // by) for name, stride in self.terms if stride % by == 0)
+        rest = tuple((name, stride) for name, stride in self.terms if stride % by)
+        remainder = Index(rest, self.offset % by)
+        low, high = remainder.reach(sizes)
+        if self.lookups or low < 0 or high >= by:
+            name, stride = max(rest, key=lambda term: abs(term[1]) * sizes[term[0]], default=("", 0))
+            splits = name and stride > 0 and by % stride == 0 and sizes[name] % (by // stride) == 0
+            raise Crossing(name, by // stride) if splits and not self.lookups else Crossing("", 0)
+        return Index(whole, self.offset // by), remainder
 
     @property
     def walked(self) -> tuple[str, ...]:

@@ -41,9 +41,12 @@ def _of_nothing(m: Match) -> Value | None:
 
 
 def _concatenated(m: Match) -> Value | None:
-    """Operands without elements add nothing."""
+    """Operands without elements add nothing, and many are joined group by group."""
     full = [operand for operand in m.node.operands if operand.type.elements]
-    if len(full) == len(m.node.operands) > 1:
+    if len(full) > MOST_JOINED:
+        groups = [full[i:i + MOST_JOINED] for i in range(0, len(full), MOST_JOINED)]
+        full = [m.build("concatenate", *group, axis=m.node.attrs["axis"]) for group in groups]
+    elif len(full) == len(m.node.operands) > 1:
         return None
     return full[0] if len(full) == 1 else m.build("concatenate", *full, axis=m.node.attrs["axis"])
 
@@ -89,6 +92,7 @@ def _without_interior(m: Match) -> Value | None:
     return m.build("pad", value, fill, low=attrs["low"], high=attrs["high"], interior=(0,) * len(value.shape))
 
 
+MOST_JOINED = 8  # operands of one concatenation
 PRODUCTS = ("dot_general", "convolution")
 ARITHMETIC = {*ELEMENTWISE, *PRODUCTS, "compare", "reduce", "iota", "scatter"}
 
@@ -96,7 +100,7 @@ RULES = (
     Rule("an empty result -> constant", any_of({*OPS} - {"constant"}), _empty),
     Rule("nothing to add up -> what it starts from", any_of({"reduce", "pad", *PRODUCTS, *UPDATES}),
          _of_nothing),
-    Rule("concatenate without its empty operands", any_of({"concatenate"}), _concatenated),
+    Rule("concatenate without empty operands, a few at a time", any_of({"concatenate"}), _concatenated),
     Rule("narrow arithmetic -> in 32 bits, with converts around", any_of(ARITHMETIC), _widened),
     Rule("pad with holes -> reshape, pad, slice, pad", any_of({"pad"}), _without_interior),
 )

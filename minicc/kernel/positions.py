@@ -8,7 +8,8 @@
 Goes in: a node and a position, one Index per dimension of its result. Comes out: a position for each operand
 that is read block by block; those that only say where to read become lookups. Fusion follows these rules to
 see what a kernel must read, tiling sizes the blocks with them, and code generation never sees a broadcast, a
-transpose or a slice at all. An op with no affine rule (a general reshape) ends a kernel.
+transpose, a slice or a reshape at all. Where a reshape's rule is not affine, an axis is split in two, or the
+reshape ends a kernel.
 
 XLA calls them indexing maps (HLO -> affine maps with floordiv and mod, too); tinygrad's ShapeTracker and
 Halide's bounds inference answer the same question. Read next: build.py, which follows them.
@@ -16,20 +17,25 @@ Halide's bounds inference answer the same question. Read next: build.py, which f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from minicc.graph.ir import Node, Value
 from minicc.kernel.index import Index
 
 Position = tuple[Index, ...]
+Shape = tuple[int, ...]
 
 
 class Maker(Protocol):
     """What a rule may ask of the kernel under construction."""
 
-    def axis(self, size: int, wish: str = "k") -> str:
-        """The name of a new axis."""
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The size of every axis so far."""
+
+    def walk(self, size: int) -> Index:
+        """An index that walks a dimension of this size, along a new axis, or several within one another."""
 
     def lookup(self, scalars: Value, position: Position, clamp: int | None) -> Index:
         """A number of an i32 array, as an index."""
@@ -38,15 +44,6 @@ class Maker(Protocol):
 def non_unit(shape: tuple[int, ...]) -> list[int]:
     """The dimensions that are not 1."""
     return [dim for dim, size in enumerate(shape) if size != 1]
-
-
-def has_position(node: Node) -> bool:
-    """Whether the op has an affine rule: all but the reshapes that do more than add or remove dimensions of
-    1."""
-    if node.op != "reshape":
-        return True
-    before, after = node.operands[0].shape, node.types[0].shape
-    return [before[dim] for dim in non_unit(before)] == [after[dim] for dim in non_unit(after)]
 
 
 def view_source(value: Value) -> Value:
@@ -71,8 +68,30 @@ def _transpose(node: Node, position: Position, make: Maker) -> list[Position]:
 
 
 def _reshape(node: Node, position: Position, make: Maker) -> list[Position]:
-    kept = iter(non_unit(node.types[0].shape))
-    return [tuple(Index() if size == 1 else position[next(kept)] for size in node.operands[0].shape)]
+    return [reshaped(position, node.types[0].shape, node.operands[0].shape, make.sizes)]
+
+
+def reshaped(position: Position, have: Shape, want: Shape, sizes: Mapping[str, int]) -> Position:
+    """A position in an array of one shape as that in its reshape to another.
+
+    Dimensions are taken from the last on: where one is made of several it is their sum, and where several are
+    made of one its index is divided. Raises: Crossing, where that is not affine.
+    """
+    left = [pair for pair in zip(position, have, strict=True) if pair[1] != 1]
+    result: list[Index] = []
+    index, count = Index(), 1  # what is left of the dimensions taken so far, and of how many elements
+    for size in reversed(want):
+        while count < size or count % size:
+            more, elements = left.pop()
+            index, count = index.plus(more.scaled(count)) if count > 1 else more, count * elements
+        if size == count:
+            result.append(index)
+            index, count = Index(), 1
+        else:
+            index, remainder = index.divided(size, sizes)
+            result.append(remainder)
+            count //= size
+    return tuple(reversed(result))
 
 
 def _slice(node: Node, position: Position, make: Maker) -> list[Position]:
@@ -115,7 +134,7 @@ def _dot(node: Node, position: Position, make: Maker) -> list[Position]:
 
 
 def _walk(size: int, make: Maker) -> Index:
-    return Index() if size == 1 else Index.axis(make.axis(size))
+    return Index() if size == 1 else make.walk(size)
 
 
 def _reverse(node: Node, position: Position, make: Maker) -> list[Position]:

@@ -24,8 +24,10 @@ from minicc.errors import CompileError
 from minicc.graph.ir import F32
 from minicc.kernel.cost import Cost, Target, cost
 from minicc.kernel.ir import AxisKind, Kernel
+from minicc.kernel.pull import Illegal
 from minicc.trace import Step
 
+SKETCHED, SKETCHED_ROW = 512, 64 * 512  # elements per axis of a sketched block, and if it has only one axis
 SHOWN_CANDIDATES = 8  # runners-up that the log keeps
 
 
@@ -62,6 +64,25 @@ def tile(kernel: Kernel, target: Target, *, log: list[Step] | None = None) -> Ke
             facts = f"{candidate.cost.cycles:.0f} cycles, {candidate.fast_bytes} bytes of fast memory"
             log.append(Step(f"{kernel.name} {candidate}", number == 0, facts))
     return kernel.tiled(fitting[0].blocks)
+
+
+def sketch(kernel: Kernel, target: Target) -> Kernel:
+    """The kernel in blocks that are likely and need no search: what fusion prices.
+
+    Raises: Illegal if not even the smallest blocks would fit the target's fast memory.
+    """
+    tiled = _tiled_axes(kernel, target)
+    likely = SKETCHED if len(tiled) > 1 else SKETCHED_ROW
+    blocks = {axis.name: axis.size if axis.kind is AxisKind.WHOLE else
+              min(axis.size, likely) if axis.name in tiled else 1 for axis in kernel.axes}
+    drawn = kernel.tiled(blocks)
+    while (size := fast_bytes(drawn, target)) > target.fast_bytes:
+        free = [axis for axis in drawn.axes if axis.kind is not AxisKind.WHOLE and axis.block > target.rows]
+        if not free:
+            raise Illegal(f"it would take {size} of {target.fast_bytes} bytes of fast memory")
+        largest = max(free, key=lambda axis: axis.block)
+        drawn = drawn.tiled({largest.name: largest.block // 2})
+    return drawn
 
 
 def _price(kernel: Kernel, blocks: dict[str, int], target: Target) -> Candidate:
@@ -148,9 +169,10 @@ def _tiled_axes(kernel: Kernel, target: Target) -> set[str]:
 
 def _taps(kernel: Kernel) -> set[str]:
     """The axes of a convolution that are walked step by step, so that each step is a product of matrices: of
-    those that share an index, all but the longest."""
+    those that share an index, all but the longest, or but one that must be whole."""
     found: set[str] = set()
     for names in (index.axes for operand in kernel.inputs for index in operand.index if index.terms[1:]):
-        if any(kernel.axis(name).kind is AxisKind.SEQUENTIAL for name in names):
-            found |= {*names} - {max(names, key=lambda name: kernel.axis(name).size)}
+        axes = [kernel.axis(name) for name in names]
+        if any(axis.kind is not AxisKind.PARALLEL for axis in axes):
+            found |= {*names} - {max(axes, key=lambda axis: (axis.kind is AxisKind.WHOLE, axis.size)).name}
     return found

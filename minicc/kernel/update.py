@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from minicc.graph.ir import Graph, Node, Type, Value
-from minicc.kernel.build import Illegal, Making, Pull, finished, kernel_name
+from minicc.kernel.build import finished, kernel_name, with_splits
 from minicc.kernel.cost import Target
 from minicc.kernel.index import Axis, AxisKind, Index
 from minicc.kernel.ir import COMBINE, OLD, Block, Guard, Kernel, Operand, Statement
 from minicc.kernel.positions import Position, view_source, window
+from minicc.kernel.pull import Illegal, Making, Pull
 
 UPDATES = ("scatter", "dynamic_update_slice")
 
@@ -33,15 +34,20 @@ def build_update(
 
     Raises: Illegal, if what is fused into the updates cannot be computed one update at a time.
     """
-    body = Pull(fused, graph, buffer)
+    return with_splits(lambda splits: _kernel(Pull(fused, graph, buffer, splits), node, target))
+
+
+def _kernel(body: Pull, node: Node, target: Target) -> Kernel:
+    graph, buffer = body.graph, body.buffer
     updates = node.operands[2 if node.op == "scatter" else 1]
     position = body.position(updates.shape)
-    place, one_by_one = _place(node, position, Making(body, False, []))
+    place, one_by_one = _place(node, position, Making(body, []))
     value = body.pull(updates, position, ())
     kept = [dim for dim, index in enumerate(place) if node.types[0].shape[dim] != 1 or index.lookups]
-    view = Type(updates.dtype, tuple(node.types[0].shape[dim] for dim in kept))
+    view, index = body.viewed(Type(updates.dtype, tuple(node.types[0].shape[dim] for dim in kept)),
+                              tuple(place[dim] for dim in kept))
     name = buffer(node)
-    output = Operand(name, name, view, tuple(place[dim] for dim in kept), in_place=True)
+    output = Operand(name, name, view, index, in_place=True)
     kind = node.attrs.get("kind", "set")
     if kind != "set":
         old = Operand(f"{name}{OLD}", name, view, output.index, fill=0.0)

@@ -22,7 +22,7 @@ matmul.py.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import repeat
@@ -62,12 +62,21 @@ class Body:
     shared: set[Block] = field(default_factory=set)
     heights: dict[Block, int] = field(default_factory=dict)
 
-    def statement(self, statement: Statement) -> None:
-        """Compute a value into its target."""
+    def statements(self, statements: Sequence[Statement]) -> None:
+        """Compute values into their targets, one after the other; what several need is made once.
+
+        None reads what another one writes: accumulators are read by themselves, or when all are complete.
+        """
         self.made.clear()
         self.prepared.clear()
+        self.shared = _shared([statement.value for statement in statements])
+        for statement in statements:
+            self.write.locs = statement.value.locs or self.write.locs
+            self.statement(statement)
+
+    def statement(self, statement: Statement) -> None:
+        """Compute a value into its target."""
         home, value = self.refs[statement.target], statement.value
-        self.shared = _shared(value)
         for block in post_order(value):
             self.heights[block] = 1 + max((self.heights[arg] for arg in block.args), default=0)
         parts = sorted(value.args, key=lambda arg: arg.op == "dot") if value.op == "add" else []
@@ -262,9 +271,9 @@ class Nest:
         return reduce(partial(RECIPES["add"], write, I32), parts)
 
 
-def _shared(root: Block) -> set[Block]:
+def _shared(roots: Iterable[Block]) -> set[Block]:
     """The costly values that more than one loop needs: those on the way to two reductions, or to one and
-    the end."""
+    the end, or to two ends."""
     loops: dict[Block, set[Block]] = defaultdict(set)
 
     def visit(block: Block, loop: Block) -> None:
@@ -273,5 +282,6 @@ def _shared(root: Block) -> set[Block]:
             for arg in block.args:
                 visit(arg, block if block.op in ("reduce", "dot") else loop)
 
-    visit(root, root)
+    for root in roots:
+        visit(root, root)
     return {block for block, needed in loops.items() if len(needed) > 1 and block.op in EXPENSIVE}

@@ -27,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from minicc.errors import CompileError
 from minicc.kernel.ir import Block, Guard, Module, Operand
@@ -227,16 +227,15 @@ class _KernelCode:
     # ---- the body ----
 
     def body(self, point: Point) -> None:
-        """All statements, each under its guard."""
+        """All statements, those in a row with one guard under one branch."""
         starts, extents = point.starts(), point.extents()
         homes = {name: self.home(operand, starts, extents) for name, operand in self.operands.items()}
         body = Body(self.write, self.layout, self.scratch | homes, starts, extents, self.temp)
         sequential = [axis.name for axis in self.kernel.sequential]
-        for statement in self.kernel.body:
-            self.write.locs = statement.value.locs or self.locs
-            skip = point.away(sequential if statement.guard is Guard.FIRST else (),
-                              sequential if statement.guard is Guard.LAST else ())
-            self.write.skip_if(skip, f"{self.kernel.name}.skip", partial(body.statement, statement))
+        for guard, statements in groupby(self.kernel.body, lambda statement: statement.guard):
+            skip = point.away(sequential if guard is Guard.FIRST else (),
+                              sequential if guard is Guard.LAST else ())
+            self.write.skip_if(skip, f"{self.kernel.name}.skip", partial(body.statements, list(statements)))
 
     def home(self, operand: Operand, starts: dict[str, Scalar], extents: dict[str, Scalar]) -> Home:
         """Where an operand's block lies at this step."""

@@ -49,7 +49,7 @@ class TPUSpec:
     vregs: int = 64
     sregs: int = 64
     mregs: int = 16  # mask registers [A]
-    instruction_bundles: int = 16384  # instruction memory [A]
+    instruction_bundles: int = 16384  # instruction memory, for one kernel at a time [A]
 
     scalar_slots: int = 2  # slots per bundle: all [U] ...
     vector_slots: int = 4

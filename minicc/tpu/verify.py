@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from minicc.errors import CompileError
-from minicc.tpu.isa import Address, HbmBuffer, Instr, Program, Reg, SmemBuffer, VmemBuffer
+from minicc.tpu.isa import KERNEL_LABEL, Address, HbmBuffer, Instr, Program, Reg, SmemBuffer, VmemBuffer
 from minicc.tpu.machine import ROW_BYTES, SUBLANES, TPUSpec
 from minicc.tpu.ops import ATTRS, KINDS
 
@@ -155,10 +156,14 @@ def check_memory(program: Program) -> None:
         if one.base_word < 0 or one.words < 1 or one.base_word + one.words > words:
             raise CompileError("tpu memory", "scalar memory overflow", got=one,
                                need=f"words 0x0 to {words:#x} ({machine.smem_kib} KiB on {machine.name})")
-    if len(program.bundles) > machine.instruction_bundles:
-        raise CompileError(
-            "tpu memory", "instruction memory overflow", got=f"{len(program.bundles)} bundles",
-            need=f"at most {machine.instruction_bundles} on {machine.name}", hint="loops, not unrolled code")
+    starts = [pc for label, pc in program.labels if label.startswith(KERNEL_LABEL)]
+    ends = [*starts, len(program.bundles)]  # a kernel's code comes in while the one before it runs
+    for first, last in pairwise([0, *ends]):
+        if last - first > machine.instruction_bundles:
+            raise CompileError(
+                "tpu memory", "instruction memory overflow", got=f"{last - first} bundles in one kernel",
+                need=f"at most {machine.instruction_bundles} on {machine.name}",
+                hint="loops, not unrolled code")
 
 
 def _table(buffers: tuple[VmemBuffer, ...]) -> str:
