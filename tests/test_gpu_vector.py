@@ -104,5 +104,6 @@ def test_an_index_that_leaves_its_array_without_a_fill_is_refused():
 def test_select_takes_bits_so_nan_and_signed_zero_pass_unharmed():
     on_true = np.array([np.nan, -0.0, 3, np.inf], np.float32)
     out = np.empty(4, np.float32)
-    select(np.array([True, True, False, False]), on_true, np.float32(-0.0), out)
+    mask, chosen = np.empty((2, 4), np.int32)
+    select(np.array([True, True, False, False]), on_true, np.float32(-0.0), mask, chosen, out)
     assert np.isnan(out[0]) and np.signbit(out[1:]).tolist() == [True, True, True]

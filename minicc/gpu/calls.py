@@ -96,17 +96,23 @@ def flat_places(shape: tuple[int, ...], where: tuple[np.ndarray, ...]) -> tuple[
 # -- elementwise ---------------------------------------------------------------------------------------------
 
 
-def select(pred: Any, on_true: Any, on_false: Any, out: np.ndarray) -> None:
-    """out = pred ? on_true : on_false.
+def select(pred: Any, on_true: Any, on_false: Any, mask: np.ndarray, chosen: np.ndarray,
+           out: np.ndarray) -> None:
+    """out = pred ? on_true : on_false. mask, chosen: memory for integers as wide as out's elements.
 
-    np.where branches on each element: on a random mask that took 3.7 ns an element; these passes over the
-    bits, 0.5 ns.
+    np.where branches on each element: on a random mask that took 3.4 ns an element; these passes over the
+    bits, 0.4 ns.
     """
-    bits = np.dtype(f"i{out.itemsize}")
-    mask = np.negative(np.asarray(pred).view(np.int8), dtype=bits)  # all ones, or all zeros
-    true_bits, false_bits = (np.asarray(value, out.dtype).view(bits) for value in (on_true, on_false))
-    chosen = np.bitwise_and(np.bitwise_xor(true_bits, false_bits), mask)
-    np.bitwise_xor(chosen, false_bits, out=out.view(bits))
+    true_bits, false_bits = (np.asarray(value, out.dtype).view(mask.dtype) for value in (on_true, on_false))
+    np.negative(np.asarray(pred).view(np.int8), dtype=mask.dtype, out=mask)  # all ones, or all zeros
+    np.bitwise_xor(true_bits, false_bits, out=chosen)
+    np.bitwise_and(chosen, mask, out=chosen)
+    np.bitwise_xor(chosen, false_bits, out=out.view(mask.dtype))
+
+
+def rsqrt(x: np.ndarray, out: np.ndarray) -> None:
+    """1 / sqrt(x), in place."""
+    np.divide(1, np.sqrt(x, out=out), out=out)
 
 
 def into_out(function: Callable[..., Any]) -> Callable[..., None]:
@@ -124,6 +130,7 @@ def python_name(name: str) -> str:
 
 CALLS: dict[str, Any] = {
     **{python_name(name): into_out(row.numpy) for name, row in ELEMENTWISE.items()},
+    "rsqrt": rsqrt,
     **{f"{name}_int": into_out(row.integer) for name, row in ELEMENTWISE.items() if row.integer},
     **COMPARE,
     **{f"reduce_{kind}": ufunc.reduce for kind, (ufunc, _) in REDUCE.items()},

@@ -36,11 +36,12 @@ from minicc.gpu.dots import DotLines
 from minicc.gpu.lookups import Finder, operand_axes, view_of
 from minicc.gpu.pieces import pieces
 from minicc.gpu.views import enlarged, padding
-from minicc.graph.dtypes import BOOL, F32, DType, encode
+from minicc.graph.dtypes import BOOL, F32, I8, I16, I32, DType, encode
 from minicc.graph.ir import Type
 from minicc.kernel.ir import Block, Guard, Kernel, Operand, Statement, post_order
 
 INDENT = "    "
+BITS = {1: I8, 2: I16, 4: I32}
 
 
 class _Writer:
@@ -56,6 +57,7 @@ class _Writer:
         self.head: list[str] = []
         self.cuts: list[str] = []  # lines that take the step's part of an array
         self.temporaries: list[Array] = []
+        self.bits: dict[tuple[tuple[str, ...], DType], list[Array]] = {}
         self.made: dict[str, Type] = {}  # the memory it needs beside its operands
         self.outputs = {operand.name for operand in kernel.outputs}
         texts = {one.name: self.names.fresh(one.name) for one in kernel.scalars}
@@ -167,6 +169,13 @@ class _Writer:
         self.temporaries.append(self.make("t", block.axes, block.dtype, 1))
         return self.temporaries[-1]
 
+    def bits_of(self, block: Block) -> list[Array]:
+        """Two arrays of integers as wide as a value, which any call may use while it runs."""
+        key = block.axes, BITS[block.dtype.itemsize]
+        if key not in self.bits:
+            self.bits[key] = [self.make("bits", *key, 1) for _ in "12"]
+        return self.bits[key]
+
     def dot(self, block: Block, args: Sequence[Array], out: Array) -> list[str]:
         """The calls that compute a dot."""
         lines = DotLines(block, self.walk, lambda axes, dtype: self.make("t", axes, dtype, 1))
@@ -195,6 +204,8 @@ class _Writer:
                 name = name if name in CALLS else "copy"
             case "compare":
                 name = block.attrs["direction"]
+            case "select":
+                texts += [array.text for array in self.bits_of(block)]
             case op if block.dtype.kind == "i" and f"{op}_int" in CALLS:
                 name = f"{op}_int"
         return f"{name}({', '.join([*texts, f'out={out.text}'])})"
