@@ -156,8 +156,7 @@ def run(options: argparse.Namespace) -> int:
     progress.clear()
     wrong = [row["workload"] for row in rows if not row["right"]]
     lines = [f"emulated {rows[0]['device']}; ms on this CPU, medians of {options.repeat}", *_table(rows)]
-    lines += [f"WRONG: {', '.join(wrong)}"] if wrong else []
-    emit("\n".join(lines), rows, options)
+    emit("\n".join([*lines, *(f"WRONG: {name}" for name in wrong)]), rows, options)
     return 1 if wrong else 0
 
 

@@ -2,9 +2,9 @@
 
     $ minicc opt model.graph --passes simplify,legalize,fuse --print-after-all --device tpu
 
-Goes in: graph text and the names of passes, in any order in which each gets what it takes: a graph, or the
-kernels that fuse makes. Comes out: what the last one made, as text; with --print-after-all, also each pass's
-result and the steps it took, on stderr. Graph passes may come again and again. The golden tests are files of
+Goes in: graph text and the names of passes, in an order in which each gets what it takes: a graph, the legal
+one that fuse needs, or the kernels that fuse makes. Comes out: what the last one made, as text; with
+--print-after-all, also each pass's result and the steps it took, on stderr. The golden tests are files of
 such commands with what they must print. Read next: graph/simplify.py.
 """
 
@@ -27,8 +27,10 @@ from minicc.tools.programs import read_text
 from minicc.trace import Step
 
 EXAMPLE = "minicc opt model.graph --passes simplify --print-after-all"
-TAKES = {"simplify": "graph", "legalize": "graph", "fuse": "graph", "tile": "module"}
-PASSES = {line.name: line for line in compiler.PASSES if line.name in TAKES}
+# pass -> what it takes, what it gives
+STEPS = {"simplify": ("graph", "graph"), "legalize": ("graph", "legal graph"),
+         "fuse": ("legal graph", "kernels"), "tile": ("kernels", "kernels")}
+PASSES = {line.name: line for line in compiler.PASSES if line.name in STEPS}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,20 +44,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the passes in order and print what the last one made."""
     graph = parse_graph(read_text(Path(options.program)), options.program)
-    levels, level = Levels(find(options.device), graph, fast_math=options.fast_math), "graph"
+    levels, here, made = Levels(find(options.device), graph, fast_math=options.fast_math), "graph", str(graph)
     for name in filter(None, options.passes.split(",")):
         if name not in PASSES:
             need = " or ".join(PASSES)
             raise CompileError("opt", "unknown pass", got=name, need=need, hint=nearest(name, PASSES))
-        if TAKES[name] != level:
-            hint = "fuse makes kernels of a graph: before it simplify and legalize, after it tile"
-            raise CompileError("opt", f"{name} comes at the wrong place", got=options.passes, hint=hint)
+        if STEPS[name][0] != here:
+            raise CompileError("opt", f"{name} comes at the wrong place", got=f"{here}, in {options.passes}",
+                               need=STEPS[name][0], hint="simplify,legalize,fuse,tile")
         log: list[Step] = []
-        line = PASSES[name]
-        level = line.fills
-        setattr(levels, level, line.call(partial(run_pass, name, line.function, log=log), levels))
+        line, here = PASSES[name], STEPS[name][1]
+        level = line.call(partial(run_pass, name, line.function, log=log), levels)
+        setattr(levels, line.fills, level)
+        made = str(level)
         if options.print_after_all:
-            print(f"-- after {name}", *log, getattr(levels, level), sep="\n", file=sys.stderr)
-    text = str(getattr(levels, level))
-    emit(text, {"text": text}, options)
+            print(f"-- after {name}", *log, made, sep="\n", file=sys.stderr)
+    emit(made, {"text": made}, options)
     return 0

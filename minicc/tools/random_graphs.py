@@ -28,8 +28,7 @@ from minicc.tools.random_values import LARGEST, MOST_ELEMENTS, NUMBERS, Item, Po
 
 SHAPES = [(), (1,), (7,), (129,), (1, 7), (7, 1), (5, 7), (7, 129), (2, 3, 7), (3, 1, 129)]
 EMPTY = (0, 7)
-FLOATS = [dtype for dtype in NUMBERS if dtype.kind == "f"]
-INTEGERS = [dtype for dtype in NUMBERS if dtype.kind == "i"]
+FLOATS, INTEGERS = ([dtype for dtype in NUMBERS if dtype.kind == kind] for kind in ("f", "i"))
 BITS = [*INTEGERS, BOOL]
 FACTORS = [dtype for dtype in NUMBERS if dtype is not I16]  # of which there are products
 

@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
         array = widen(array)
         least, mean, most = (float(f(array)) if array.size else None for f in (np.min, np.mean, np.max))
         rows.append({"type": str(value.type), "least": least, "mean": mean, "most": most})
-    lines = [f"{row['type']}  least {row['least']}  mean {row['mean']}  most {row['most']}" for row in rows]
+    lines = [f"{row['type']}  least {row['least']:.6g}  mean {row['mean']:.6g}  most {row['most']:.6g}"
+             if row["least"] is not None else f"{row['type']}  no elements" for row in rows]
     emit("\n".join(lines), rows, options)
     return 0
