@@ -12,6 +12,7 @@ from test_kernel_lookup import PROGRAMS as LOOKUPS
 from test_kernel_lookup import graph_of, shaped
 
 from minicc.errors import MachineFault
+from minicc.gpu.calls import CALLS
 from minicc.gpu.ir import Array, Barrier, Expr, Load, SimtKernel, Store, const
 from minicc.gpu.lower import lower
 from minicc.gpu.machine import A100
@@ -208,6 +209,16 @@ def test_every_convert_is_the_graphs(source, mode):
         build("convert", v, dtype=dtype) for dtype in DTYPES.values()])
     for got, want, output in zip(results(graph, mode, [x]), evaluate(graph, [x]), graph.outputs, strict=True):
         np.testing.assert_array_equal(got, decode(want, output.dtype), err_msg=str(output.dtype))
+
+
+@pytest.mark.parametrize("shape", [(100_003,), (1, 70_000), (3, 40_000), (50, 1000), (0, 5)])
+def test_converts_of_long_arrays_are_those_of_their_parts(shape):
+    x = np.random.default_rng(0).standard_normal(shape[::-1]).astype(np.float32).T * 9
+    out = np.empty(shape, np.uint16)
+    CALLS["f32_to_bf16"](x, out=out)
+    np.testing.assert_array_equal(out, encode(x.copy(), BF16))
+    CALLS["f32_to_bf16"](2.5, out=out)
+    assert (decode(out, BF16) == 2.5).all()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -20,6 +20,8 @@ import numpy as np
 from minicc.graph.dtypes import DTYPES, DType, decode, encode
 from minicc.graph.elementwise import COMPARE, ELEMENTWISE, REDUCE
 
+CONVERT_ELEMENTS = 1 << 15  # 256 KiB of f64
+
 
 def strided(array: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """A view of a contiguous array at any offset and strides. Units: elements."""
@@ -44,7 +46,16 @@ def converted(source: DType, target: DType) -> Callable[..., None]:
     """The function that converts an array where numpy, or C, would do it differently."""
     if (source.name, target.name) == ("bf16", "f32"):
         return lambda value, out: np.left_shift(value, 16, out=out.view(np.uint32), dtype=np.uint32)
-    return lambda value, out: copy(encode(decode(value, source), target), out)
+
+    def call(value: Any, out: np.ndarray) -> None:
+        if out.size <= CONVERT_ELEMENTS:
+            return copy(encode(decode(np.asarray(value), source), target), out)
+        value = np.broadcast_to(value, out.shape)
+        step = CONVERT_ELEMENTS * len(out) // out.size
+        for low in range(0, len(out), step or 1):  # in parts whose temporaries stay in the cache
+            call(*((x[low:low + step] if step else x[low]) for x in (value, out)))
+        return None
+    return call
 
 
 # -- lookups -------------------------------------------------------------------------------------------------

@@ -8,10 +8,12 @@
                                                                  exp(y_block, out=y_block)
 
 Goes in: any legal Kernel. Comes out: a VectorKernel, whose source is there to be read, and whose `run` fills
-the outputs among the buffers it is given. Its tiles are its own choice (chunks.py). Two ideas:
+the outputs among the buffers it is given. Its tiles are its own choice (chunks.py). The ideas:
 - An op writes into the array of an argument that dies in it, else into the output (if nothing else is kept
   there), else into an array that nobody needs any more. So chains run in place.
-- A dot becomes one np.matmul (dots.py).
+- What it needs beside its operands it is handed, so that a program can keep that memory warm (arena.py).
+- A dot becomes one np.matmul (dots.py), a lookup a view, a take or an update (lookups.py), and what is put
+  together is computed part by part (pieces.py).
 Invariants: the text is made from the kernel's structure only, names are made safe, and no text of a user's is
 ever compiled; an array has one dimension per axis it varies over; nothing is copied that a view can express.
 
