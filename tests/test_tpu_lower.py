@@ -11,7 +11,7 @@ from kernels import accumulating, axes, compiled, constant, kernel, load, module
 from minicc.devices import find
 from minicc.errors import CompileError
 from minicc.graph.ir import BF16, BOOL, F16, F32, I8, I32, U8, U32, DType, decode, encode
-from minicc.kernel.ir import Block, Index, Kernel, Scratch
+from minicc.kernel.ir import Index, Kernel, Scratch
 from minicc.kernel.memory import Space, plan
 from minicc.tpu.emulator import run
 from minicc.tpu.isa import KERNEL_LABEL
@@ -153,26 +153,6 @@ def test_a_body_in_which_everything_is_used_twice_is_lowered_once():
     k = kernel("deep", axes(n=(3000, 1024, "p")), y, value, x)
     (found,) = outputs(module(k), x=np.ones(3000, np.float32))
     close(found, np.full(3000, 1.01**100), 1e-4)
-
-
-def test_masks_that_come_again_are_made_again_for_there_are_few_registers():
-    """A running sum from below, in doubling steps of 8 rows: row 8 of one mask is row 0 of another."""
-    steps = [operand(f"x{i}", F32, (100, 3), Index((("m", -1),), 8 * i - 21), "n", fill=0.0, buffer="x")
-             for i in range(16)]
-
-    def tree(first: int, count: int) -> Block:
-        if count == 1:
-            return load(steps[first])
-        here = op("iota", index=Index((("m", -1),), 8 * (first + count // 2) - 29), dtype=I32)
-        reached = op("compare", here, 0, dtype=BOOL, direction="ge")
-        upper = op("select", reached, tree(first, count // 2), 0.0)
-        return op("add", upper, tree(first + count // 2, count // 2))
-
-    y, a = operand("y", F32, (100, 3), "m", "n"), normal(100, 3)
-    k = kernel("steps", axes(m=(100, 16, "p"), n=(3, 3, "p")), y, tree(0, 16), *steps)
-    close(outputs(module(k), x=a)[0], sum(np.where(
-        (np.arange(100) <= 8 * i - 21)[:, None], wide(a)[0][(8 * i - 21 - np.arange(100)) % 100], 0.0)
-        for i in range(16)))
 
 
 # ---- reductions ----

@@ -23,11 +23,10 @@ XLA emits loop nests from its fusions, and Mosaic from a Pallas grid, in the sam
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 
 from minicc.errors import CompileError
 from minicc.kernel.ir import Block, Guard, Module, Operand
@@ -42,7 +41,6 @@ from minicc.tpu.steps import Point, Slots
 from minicc.tpu.windows import window
 from minicc.trace import Step
 
-MOST_COUNTED = 8  # operands with counters of their own
 ROLES = {Role.INPUT: "input", Role.CONSTANT: "input", Role.OUTPUT: "output", Role.TEMP: "temp"}
 
 
@@ -52,24 +50,6 @@ def _array(place: Placement) -> HbmBuffer | VmemBuffer:
     if place.space is Space.HBM:
         return HbmBuffer(place.buffer, dtype, place.type.shape, ROLES[place.role])
     return VmemBuffer(place.buffer, place.bytes // ROW_BYTES, place.offset_bytes // ROW_BYTES, dtype)
-
-
-def _leaders(pipelined: PipelinedKernel) -> dict[str, str]:
-    """Input -> the one before it that is copied and waited for whenever it is, in a kernel of so many inputs
-    that there are no registers for counters of each."""
-    lists = (pipelined.prologue, pipelined.steady, pipelined.epilogue)
-    groups: dict[tuple, list[str]] = defaultdict(list)
-    for name in (op.name for op in pipelined.kernel.inputs if op.name in pipelined.depths):
-        own = [[replace(command, operand="") for command in some if command.operand == name]
-               for some in lists]
-        groups[pipelined.depths[name], str(own)].append(name)
-    found: dict[str, str] = {}
-    for names in groups.values() if len(pipelined.depths) > MOST_COUNTED else ():
-        turns = [[command.operand for command in some if command.operand in names and command.verb is verb]
-                 for some in lists for verb in (Verb.START, Verb.WAIT)]
-        if all(turn == names * (len(turn) // len(names)) for turn in turns):
-            found |= dict(pairwise(reversed(names)))
-    return found
 
 
 class _KernelCode:
@@ -88,12 +68,10 @@ class _KernelCode:
         self.scalars = self.allocate_scalars()
         self.buffers += self.scalars
         self.slots: dict[str, Slots] = {}
-        before = _leaders(pipelined)
         for name, depth in pipelined.depths.items():
             frame = self.layout.operands[name]
             home = self.allocate(name, frame, self.operands[name].type.dtype.name, depth)
-            leader = self.slots.get(before.get(name, ""))
-            self.slots[name] = Slots(write, home, self.layout.vmem_rows(frame), depth, leader)
+            self.slots[name] = Slots(write, home, self.layout.vmem_rows(frame), depth)
             self.semaphores.append(Semaphore(f"{home.buffer}.sem", depth))
 
     def allocate(self, name: str, frame: Frame, dtype: str, depth: int = 1) -> Home:
@@ -194,8 +172,7 @@ class _KernelCode:
         out = operand in self.kernel.outputs
         sides = [array, block] if out else [block, array]
         write.op("dma.vmem_to_hbm" if out else "dma.hbm_to_vmem", *sides, semaphore, **attrs)
-        if slots.last:
-            slots.start.add(1)
+        slots.start.add(1)
         if out:
             slots.flying.add(1)
             slots.body.set(slots.start.value)
@@ -206,10 +183,9 @@ class _KernelCode:
         self.write.op("dma.done.wait", self.write.address(f"{slots.home.buffer}.sem", slots.wait.value))
         if operand in self.kernel.outputs:
             slots.flying.add(-1)
-        elif slots.last:
+        else:
             slots.body.set(slots.wait.value)
-        if slots.last:
-            slots.wait.add(1)
+        slots.wait.add(1)
 
     def fill(self, operand: Operand, slot: Scalar) -> None:
         """Fill a block with what lies outside of the array; the copy then overwrites the part inside."""

@@ -41,7 +41,7 @@ class Counter:
 
     def keep(self) -> None:
         """From here on it changes at run time, in a register of its own."""
-        if self.around != 1 and not isinstance(self.value, Reg):  # others may share it, and have kept it
+        if self.around != 1:
             self.value = self.write.op("smov", self.value, into=self.write.register("s"))
 
     def set(self, value: Scalar) -> None:
@@ -63,17 +63,14 @@ class Slots:
     """The buffers of an operand, used in turn. home: the first of them. rows: of VMEM, per buffer.
 
     start, wait: the one whose copy is started (waited for) next. body: the one the body works on. flying:
-    copies out that have not been waited for. before: whose counters it shares, since it is copied right after
-    it, whenever that is. last: whether nobody shares them after it, so that it counts for all.
+    copies out that have not been waited for.
     """
 
-    def __init__(self, write: Writer, home: Home, rows: int, depth: int, before: Slots | None = None) -> None:
-        self.home, self.rows, self.last = home, rows, True
-        own = (*(Counter(write, 0, around=depth) for _ in range(3)), Counter(write))
-        self.counters: tuple[Counter, ...] = before.counters if before else own
-        self.start, self.wait, self.body, self.flying = self.counters
-        if before:
-            before.last = False
+    def __init__(self, write: Writer, home: Home, rows: int, depth: int) -> None:
+        self.home, self.rows = home, rows
+        self.start, self.wait, self.body = (Counter(write, 0, around=depth) for _ in range(3))
+        self.flying = Counter(write)
+        self.counters = (self.start, self.wait, self.body, self.flying)
 
 
 class Point:
