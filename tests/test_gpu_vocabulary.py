@@ -145,6 +145,23 @@ def test_what_is_put_together_of_rows_that_are_looked_up_is_right():
         "gather", op("concatenate", y, x, axis=0), i, axis=0)), "vector")
 
 
+@pytest.mark.parametrize("chunk", [0, 50])
+def test_what_a_dot_or_a_reduction_reads_is_put_together_before_it(chunk):
+    graph = graph_of([shaped(3, 5), shaped(3, 8), shaped(13, 6)], lambda op, x, y, w: [
+        op("dot_general", op("concatenate", op("exp", x), y, axis=1), w, contract=((1,), (0,))),
+        op("reduce", op("concatenate", x, op("exp", y), axis=1), kind="max", axes=[1])])
+    module = fuse(legalize(graph), TARGET)
+    x, y, w = drawn(graph)
+    buffers = allocate(module, {"x0": x, "x1": y, "x2": w})
+    for kernel in module.kernels:
+        made = vector_kernel(kernel, chunk)
+        assert " select(" not in made.source
+        made.run(buffers)
+    product = np.concatenate([np.exp(x), y], 1) @ w
+    np.testing.assert_allclose(buffers["out0"], product, atol=1e-5 * np.abs(product).max())
+    np.testing.assert_allclose(buffers["out1"], np.concatenate([x, np.exp(y)], 1).max(1), rtol=1e-6)
+
+
 @pytest.mark.parametrize("direction", ["lt", "le", "gt", "ge", "eq"])
 @pytest.mark.parametrize("bound", [-1, 0, 4, 9, 10])
 def test_a_condition_on_the_place_splits_where_it_changes(direction, bound):

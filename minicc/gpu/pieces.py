@@ -6,29 +6,34 @@
 Goes in: any Kernel. Comes out: kernels that do the same, in any order. On a GPU, and on a TPU, an element
 finds out for itself where it comes from, by selects of operands that read as a fill outside of their arrays;
 numpy would compute all of them everywhere. In a part of the axis on one side of each such condition it is
-known, and what is not chosen goes. Only elementwise kernels are split: a reduction or a dot costs least in
-one call. Halide calls it loop partitioning, and LLVM index-set splitting. Read next: vector.py.
+known, and what is not chosen goes. A reduction or a dot costs least in one call, so what it reads is put
+together before it. Halide calls it loop partitioning, and LLVM index-set splitting. Read next: vector.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 
 from minicc.gpu.views import padding
-from minicc.kernel.index import Axis, Index
-from minicc.kernel.ir import Block, Kernel, Operand
+from minicc.graph.ir import Type
+from minicc.kernel.index import Axis, AxisKind, Index
+from minicc.kernel.ir import Block, Guard, Kernel, Operand, Statement, post_order
 
+LOCAL = ":"  # the buffers of parts that no other kernel sees begin with this
 EDGES = {"ge": 0, "lt": 0, "gt": 1, "le": 1}  # direction -> where, from the bound on, the condition changes
 
 
 def pieces(kernel: Kernel) -> list[Kernel]:
-    """The kernels, one for each part, that together do what this one does; itself, if there are no parts."""
+    """The kernels, one for each part, that one after the other do what this one does."""
     blocks = kernel.blocks()
-    if kernel.scalars or any(block.reduced for block in blocks):
+    if kernel.scalars or kernel.update():
         return [kernel]
+    if any(block.reduced for block in blocks):
+        aside, rest = _apart(kernel)
+        return [piece for one in aside for piece in pieces(one)] + [rest]
     for axis in kernel.axes:
         edges = {edge for block in blocks if (edge := _edge(block, axis.name)) is not None}
         cuts = sorted({0, axis.size} | {edge for edge in edges if 0 < edge < axis.size})
@@ -36,6 +41,33 @@ def pieces(kernel: Kernel) -> list[Kernel]:
             parts = [_Part(kernel, axis, low, high).run() for low, high in pairwise(cuts)]
             return [piece for part in parts for piece in pieces(part)]
     return [kernel]
+
+
+def _apart(kernel: Kernel) -> tuple[list[Kernel], Kernel]:
+    """Kernels for what dots and reductions read, if it is put together; and the one that reads the results.
+
+    These lie in buffers of their own, which only the kernels made here know.
+    """
+    operands, new, made = {one.name: one for one in kernel.inputs}, dict[Block, Block](), list[Kernel]()
+    for arg in dict.fromkeys(arg for block in kernel.blocks() if block.reduced for arg in block.args):
+        below = post_order(arg)
+        loads = {block.attrs["ref"] for block in below if block.op == "load"}
+        edges = any(_edge(block, axis) is not None for axis in arg.axes for block in below)
+        if edges and loads <= operands.keys() and not any(block.reduced for block in below):
+            axes = tuple(replace(kernel.axis(axis), kind=AxisKind.PARALLEL) for axis in arg.axes)
+            type = Type(arg.dtype, tuple(axis.size for axis in axes))
+            name = next(f"part{n}" for n in count(1) if f"part{n}" not in operands)
+            operands[name] = Operand(name, LOCAL + name, type, tuple(Index.axis(axis) for axis in arg.axes))
+            body = (Statement(Guard.ALWAYS, name, arg),)
+            inputs = tuple(one for one in kernel.inputs if one.name in loads)
+            made.append(Kernel(name, axes, inputs, (operands[name],), (), body))
+            new[arg] = Block("load", (), {"ref": name}, arg.dtype, arg.axes, arg.locs)
+    for block in kernel.blocks():
+        if block not in new:
+            new[block] = replace(block, args=tuple(new[arg] for arg in block.args))
+    rest = replace(kernel, body=tuple(replace(s, value=new[s.value]) for s in kernel.body))
+    used = {block.attrs["ref"] for block in rest.blocks() if block.op == "load"}
+    return made, replace(rest, inputs=tuple(one for one in operands.values() if one.name in used))
 
 
 def _edge(block: Block, axis: str) -> int | None:

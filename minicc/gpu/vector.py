@@ -36,7 +36,7 @@ from minicc.gpu.calls import CALLS, Names, python_name
 from minicc.gpu.chunks import chunked
 from minicc.gpu.dots import DotLines
 from minicc.gpu.lookups import Finder, operand_axes, view_of
-from minicc.gpu.pieces import pieces
+from minicc.gpu.pieces import LOCAL, pieces
 from minicc.gpu.views import enlarged, padding
 from minicc.graph.dtypes import BOOL, F32, I8, I16, I32, DType, encode
 from minicc.graph.ir import Type
@@ -215,7 +215,9 @@ class _Writer:
 
 def buffer_text(operand: Operand) -> str:
     """The whole array of an operand."""
-    return f"buffers[{operand.buffer!r}].reshape({operand.type.shape})"
+    local = operand.buffer[:1] == LOCAL
+    whole = operand.buffer.removeprefix(LOCAL) if local else f"buffers[{operand.buffer!r}]"
+    return f"{whole}.reshape({operand.type.shape})"
 
 
 def emit_source(kernel: Kernel, chunk_elements: int = 0) -> tuple[str, tuple[Type, ...]]:
@@ -223,8 +225,11 @@ def emit_source(kernel: Kernel, chunk_elements: int = 0) -> tuple[str, tuple[Typ
 
     Its arguments: a dict of buffers, and an array of each of these types to use as it likes.
     """
-    made, lines, names = dict[str, Type](), list[str](), Names()
-    for piece in pieces(kernel):
+    parts, lines = pieces(kernel), list[str]()
+    made = {one.buffer.removeprefix(LOCAL): one.type for part in parts for one in part.outputs
+            if one.buffer[:1] == LOCAL}
+    names = Names(made)
+    for piece in parts:
         writer = _Writer(chunked(piece, chunk_elements), names)
         lines += writer.run()
         made |= writer.made
