@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+import minicc
 from minicc import compiler
 from minicc.errors import MiniccError, Todo
 from minicc.lessons.course import Case, Exercise, load_key
@@ -93,6 +94,7 @@ def plain(value: Any, path: str = TOP) -> Any:
 def surroundings() -> dict[tuple[str, str], Any]:
     """Each function, class and table of numpy, minicc and builtins, and each method of minicc's classes."""
     found: dict[tuple[str, str], Any] = {}
+    assert minicc.Tensor  # which brings in all that a name of minicc's may need
     for name, module in list(sys.modules.items()):
         if name in GUARDED or name.startswith(("minicc.", "minicc_lesson_")):
             kept = {key: value for key, value in vars(module).items() if type(value) not in CONSTANTS}

@@ -127,8 +127,9 @@ class Index:
         low, high = remainder.reach(sizes)
         if self.lookups or low < 0 or high >= by:
             name, stride = max(rest, key=lambda term: abs(term[1]) * sizes[term[0]], default=("", 0))
-            splits = name and stride > 0 and by % stride == 0 and sizes[name] % (by // stride) == 0
-            raise Crossing(name, by // stride) if splits and not self.lookups else Crossing("", 0)
+            inner = by // stride if stride > 0 and by % stride == 0 else 0
+            splits = 1 < inner < sizes.get(name, 0) and sizes[name] % inner == 0
+            raise Crossing(name, inner) if splits and not self.lookups else Crossing("", 0)
         return Index(whole, self.offset // by), remainder
 
     @property
