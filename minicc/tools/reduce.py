@@ -6,7 +6,7 @@
 Goes in: a graph that some level gets wrong. Comes out: a graph from which nothing can be taken, on the
 screen and in FILE.min.graph. One step drops an output, or the op that makes one, puts an operand or an input
 in the place of an op, or makes a size smaller; a step is kept if the graph fails as before. Invariant: every
-step leaves fewer ops or smaller numbers, so that it ends.
+step leaves fewer outputs or ops, or smaller numbers, so that it ends.
 
 C-Reduce does this to C text, LLVM's llvm-reduce to its IR, both by many more kinds of steps. Source: Zeller
 and Hildebrandt, "Simplifying and isolating failure-inducing input" (2002). Read next: fuzz.py.
@@ -40,9 +40,10 @@ def reduce_graph(graph: Graph, fails: Callable[[Graph], bool]) -> Graph:
 
 def _smaller(graph: Graph) -> Iterator[Graph]:
     """Every graph that is one step smaller, those that lose most first."""
-    alone = graph.outputs if len(graph.outputs) > 1 else ()
-    made_of = (operand for output in graph.outputs for operand in output.node.operands)
-    yield from (_rebuilt(graph, [value]) for value in (*alone, *made_of))
+    one = [[value] for value in graph.outputs]
+    others = [[value for value in graph.outputs if value != gone] for gone in graph.outputs]
+    made_of = [[operand] for output in graph.outputs for operand in output.node.operands]
+    yield from (_rebuilt(graph, v) for v in (*one, *others, *made_of) if v and v != [*graph.outputs])
     ops = [node for node in graph.nodes() if node.op != "parameter" and not is_scalar_constant(node)]
     for node in reversed(ops):
         cut = Builder().parameter(f"cut_{len(ops)}", node.types[0])  # a new name: there will be fewer ops

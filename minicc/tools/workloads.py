@@ -26,8 +26,7 @@ Library: TypeAlias = Any  # something with the vocabulary
 Xs: TypeAlias = list  # arrays or tensors of that library
 Random: TypeAlias = np.random.Generator
 
-F32 = np.float32
-RATE, EPSILON, HIDDEN = 0.01, 1e-5, -1e9  # of a training step; under a square root; a score that is masked
+F32, RATE, EPSILON, HIDDEN = np.float32, 0.01, 1e-5, -1e9  # of a step; under a root; a score that is masked
 
 
 class Workload(NamedTuple):
