@@ -121,7 +121,7 @@ def _axis_kinds(
         behind[block] = below | set(block.reduced)
     whole |= {name for root in roots for name in behind[root]} & set(outputs)
     sequential = [b for b in blocks if b.reduced and not set(b.reduced) & whole]
-    groups = {frozenset(b.reduced) for b in sequential}
+    groups = dict.fromkeys(frozenset(b.reduced) for b in sequential)  # no set: its order varies
     main = max(groups, key=lambda group: prod(sizes[name] for name in group), default=frozenset())
     for block in sequential:
         below = set().union(*(behind[arg] for arg in block.args))
