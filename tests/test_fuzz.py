@@ -296,6 +296,21 @@ def test_a_fuzz_without_failures_says_what_it_did_and_writes_nothing(
       %1 = scatter(%0, at, %0) axis=0 kind=prod : f32[1]
       return %1
     }""",
+    # kernels side by side, of which one makes the base and the other reads the update of it
+    """graph f(x: f32[1,1], at: i32[], y: f32[1]) {
+      %0 = add(x, 0.5) : f32[1,1]
+      %1 = scatter(%0, at, y) axis=0 kind=max : f32[1,1]
+      %2 = add(%1, x) : f32[1,1]
+      %3 = convert(%0) dtype=i8 : i8[1,1]
+      return %2, %3
+    }""",
+    """graph f(x: f32[1], at: i32[], y: f32[], z: f32[1]) {
+      %0 = tanh(x) : f32[1]
+      %1 = scatter(%0, at, y) axis=0 kind=prod : f32[1]
+      %2 = dot_general(%1, z) contract=[]x[] batch=[0]x[0] : f32[1]
+      %3 = multiply(%1, x) : f32[1]
+      return %2, %3
+    }""",
     # a sum of one product, of bits that are no numbers yet
     """graph f(x: bf16[1,1], w: bf16[1,1]) {
       %0 = dot_general(x, w) contract=[1]x[0] : bf16[1,1]

@@ -101,8 +101,12 @@ class _State:
         """Whether a kernel reads what one of the others writes, perhaps through more of them."""
         stack, seen = [group], set[Group]()
         while stack:
-            read = {operand.buffer for operand in stack.pop().kernel.reads} & self.writers.keys()
-            new = {self.groups[self.writers[name]] for name in read} - seen
+            one = stack.pop()
+            new = {self.groups[self.writers[operand.buffer]] for operand in one.kernel.reads
+                   if operand.buffer in self.writers}
+            bases = {base_buffer(root) for root in one.roots if root.op in UPDATES}
+            new |= {self.groups[base] for base in bases & self.groups.keys()}
+            new -= seen
             seen |= new
             stack += new
         return not seen.isdisjoint(others)
