@@ -16,11 +16,16 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Step:
     """One decision of a pass: what was considered, whether it was taken, and why, in words that carry the
-    numbers."""
+    numbers.
+
+    about: the buffers whose kernels it concerns; at: the user's lines of what was considered.
+    """
 
     what: str
     taken: bool
     why: str
+    about: tuple[str, ...] = ()
+    at: tuple = ()
 
     def __str__(self) -> str:
         return f"{'+' if self.taken else '-'} {self.what}: {self.why}"

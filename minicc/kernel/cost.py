@@ -59,12 +59,18 @@ class Target:
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes and operations of one run of a kernel, and the cycles the model predicts."""
+    """Bytes and operations of one run of a kernel, and the cycles the model predicts.
+
+    copy_cycles, dot_cycles, vector_cycles: how long each resource works for one of its steps.
+    """
 
     bytes: int
     dot_flops: int
     vector_ops: int
     cycles: float
+    copy_cycles: float
+    dot_cycles: float
+    vector_cycles: float
 
 
 def operand_bytes(kernel: Kernel, operand: Operand) -> int:
@@ -95,12 +101,13 @@ def cost(kernel: Kernel, target: Target) -> Cost:
     vector_ops = sum(op_weight(block) * evaluations(kernel, block) for block in blocks)
     steps = prod(axis.steps for axis in kernel.axes)
     streams = sum(_dot_cycles(kernel, block, target) for block in blocks if block.op == "dot")
-    compute = max(dot_flops / target.dot_flops_per_cycle / steps, streams,
-                  vector_ops / target.vector_ops_per_cycle / steps)
+    dot = max(dot_flops / target.dot_flops_per_cycle / steps, streams)
+    vector = vector_ops / target.vector_ops_per_cycle / steps
+    compute = max(dot, vector)
     copy = moved / steps / target.bytes_per_cycle
     steady = max(compute, target.latency_cycles + copy)
     cycles = target.launch_cycles + 2 * target.latency_cycles + copy + (steps - 1) * steady + compute
-    return Cost(moved, dot_flops, vector_ops, cycles)
+    return Cost(moved, dot_flops, vector_ops, cycles, copy, dot, vector)
 
 
 def _dot_cycles(kernel: Kernel, dot: Block, target: Target) -> int:

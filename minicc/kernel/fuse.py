@@ -21,7 +21,7 @@ Read next: build.py, which makes a legal kernel of what was pulled in; then tile
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from minicc.graph.ir import Graph, Node, Value, users
@@ -127,7 +127,8 @@ def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Modu
                 state.fused.add(node)
             continue
         reason = _decide(state, node, consumers, needed.get(node, ""))
-        log.append(Step(f"{state.names[node]} {node.op}", reason.taken, reason.why))
+        about = tuple(state.buffer(root) for root in state.places[node])
+        log.append(replace(reason, what=f"{state.names[node]} {node.op}", about=about, at=graph.lines(node)))
     _join(state, [node for node in nodes if node in state.groups], log)
     groups = {id(group): group for node in nodes if (group := state.groups.get(node))}
     kernels = [kernel for group in groups.values() for kernel in _with_copy(state, group)]
@@ -260,7 +261,8 @@ def _join(state: _State, roots: list[Node], log: list[Step]) -> None:
         if best is not group:
             state.settle(best)
             names = " and ".join(state.buffer(node) for node in best.nodes)
-            log.append(Step(names, True, f"{gain:.0f} cycles less in one kernel"))
+            why = f"{gain:.0f} cycles less in one kernel"
+            log.append(Step(names, True, why, (state.buffer(best.roots[0]),)))
 
 
 def _neighbours(state: _State, group: Group) -> list[Group]:

@@ -48,6 +48,19 @@ def tile(kernel: Kernel, target: Target, *, log: list[Step] | None = None) -> Ke
 
     Raises: CompileError if not even the smallest blocks fit the target's fast memory.
     """
+    fitting = candidates(kernel, target)
+    if log is not None:
+        for number, candidate in enumerate(fitting[:SHOWN_CANDIDATES]):
+            facts = f"{candidate.cost.cycles:.0f} cycles, {candidate.fast_bytes} bytes of fast memory"
+            log.append(Step(f"{kernel.name} {candidate}", number == 0, facts))
+    return kernel.tiled(fitting[0].blocks)
+
+
+def candidates(kernel: Kernel, target: Target) -> list[Candidate]:
+    """The blocks that fit, the fewest predicted cycles first.
+
+    Raises: CompileError if not even the smallest do.
+    """
     names = [axis.name for axis in kernel.axes]
     choices = product(*_options(kernel, target))
     tried = [_price(kernel, dict(zip(names, blocks, strict=True)), target) for blocks in choices]
@@ -58,12 +71,7 @@ def tile(kernel: Kernel, target: Target, *, log: list[Step] | None = None) -> Ke
             f"tile {kernel.name}", "no blocks fit the fast memory",
             got=f"{least.fast_bytes} bytes for {least}",
             need=f"at most {target.fast_bytes} on {target.name}", at=kernel.locs(), hint="smaller rows")
-    fitting.sort(key=lambda candidate: (candidate.cost.cycles, candidate.fast_bytes))
-    if log is not None:
-        for number, candidate in enumerate(fitting[:SHOWN_CANDIDATES]):
-            facts = f"{candidate.cost.cycles:.0f} cycles, {candidate.fast_bytes} bytes of fast memory"
-            log.append(Step(f"{kernel.name} {candidate}", number == 0, facts))
-    return kernel.tiled(fitting[0].blocks)
+    return sorted(fitting, key=lambda candidate: (candidate.cost.cycles, candidate.fast_bytes))
 
 
 def sketch(kernel: Kernel, target: Target) -> Kernel:
