@@ -179,15 +179,16 @@ def _first_fit(others: list[Placement], size: int, first: int, last: int) -> int
 
 def _too_large(module: Module, placed: Mapping[str, Placement], total: int, target: Target) -> NoReturn:
     largest = sorted(placed.values(), key=lambda p: -p.bytes)[:4]
-    table = ", ".join(f"{p.buffer} {p.type} {_size(p.bytes)}" for p in largest)
+    table = ", ".join(f"{p.buffer} {p.type} {size_text(p.bytes)}" for p in largest)
     locs = [loc for kernel in module.kernels for loc in kernel.locs()]
     raise CompileError(
         "memory", f"the buffers do not fit the memory of {target.name}",
-        got=f"{_size(total)}: {table}", need=f"at most {_size(target.slow_bytes)}",
+        got=f"{size_text(total)}: {table}", need=f"at most {size_text(target.slow_bytes)}",
         at=tuple(dict.fromkeys(locs)))
 
 
-def _size(bytes: int) -> str:
+def size_text(bytes: int) -> str:
+    """Bytes as people write them: 1.5 MiB."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if bytes >= unit:
             return f"{bytes / unit:.1f} {name}"
