@@ -27,20 +27,22 @@ from minicc.gpu.program import GPUProgram, lower_gpu
 from minicc.graph.evaluate import check_inputs
 from minicc.graph.ir import Graph
 from minicc.graph.simplify import simplify
+from minicc.kernel.explain import explain
 from minicc.kernel.fuse import fuse
 from minicc.kernel.ir import Kernel, Module
 from minicc.kernel.legalize import legalize
 from minicc.kernel.memory import WORD_BYTES, MemoryPlan, plan
 from minicc.kernel.pipeline import PipelinedKernel, pipeline
 from minicc.kernel.tile import tile
-from minicc.report import GPUProfile, TPUProfile, explanation
-from minicc.slots import current_slots, mark_used, run_pass
+from minicc.report import GPUProfile, TPUProfile
+from minicc.slots import current_slots, in_force, mark_used, run_pass
 from minicc.structure import (
     Lines,
     numbered,
     rebound_graph,
     rebound_kernel,
     rebound_program,
+    rebound_records,
     speaking_of,
     structure,
 )
@@ -69,6 +71,7 @@ class Levels:
     program: Any = None  # a tpu's Program, a gpu's GPUProgram
     records: list[PassRecord] = field(default_factory=list)
     fast_math: bool = False  # may simplify change last bits?
+    slots: tuple[tuple[str, Callable], ...] = ()  # the learner's passes that were in force
 
     def each_kernel(self, change: Callable[[Kernel], Any]) -> Module:
         """The module with `change` applied to each kernel."""
@@ -109,9 +112,11 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def run_passes(graph: Graph, device: Device, logging: bool = False, fast_math: bool = False) -> Levels:
-    """Run every pass of the device over a graph. logging: keep each pass's decisions in its record."""
-    levels = Levels(device, graph, fast_math=fast_math)
+def run_passes(graph: Graph, device: Device, logging: bool = False, fast_math: bool = False,
+               until: str = "") -> Levels:
+    """Run every pass of the device over a graph. logging: keep each pass's decisions in its record. until:
+    the last pass to run."""
+    levels = Levels(device, graph, fast_math=fast_math, slots=current_slots())
     before: object = graph
     for name, function, fills, call, only in PASSES:
         if not device.name.startswith(only):
@@ -122,6 +127,8 @@ def run_passes(graph: Graph, device: Device, logging: bool = False, fast_math: b
         setattr(levels, fills, after)
         levels.records.append(PassRecord(name, before, after, tuple(log or ()), perf_counter() - started))
         before = after
+        if name == until:
+            break
     return levels
 
 
@@ -227,11 +234,14 @@ class Compiled:
             return TPUProfile(spec, self.reports[0], sum(moved))
         return GPUProfile(self.device, tuple(self.reports))
 
-    def explain(self) -> str:
-        """Why these kernels, tiles and places: every decision, and what it was weighed against."""
+    def explain(self, kernel: str = "") -> str:
+        """Why these kernels, tiles and places, and what they were weighed against. kernel: the one to
+        tell all of."""
         device = self.levels.device
-        levels = run_passes(numbered(self.raw_graph), device, True, self.levels.fast_math)
-        return explanation(levels.records, self.kernels, device.target)
+        with in_force(self.levels.slots):
+            levels = run_passes(numbered(self.raw_graph), device, True, self.levels.fast_math, until="plan")
+        return explain(self.kernels, self.plan, device.target, rebound_records(levels.records, self.lines),
+                       kernel)
 
 
 on_compile: list[Callable[[Compiled], Any]] = []  # called with each program newly compiled

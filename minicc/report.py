@@ -1,4 +1,4 @@
-"""What a program did, and why it is as it is: the texts of `profile()` and `explain()`.
+"""What a program did: the text of `profile()`. Why it is as it is, kernel/explain.py says.
 
     tpu:v5e, emulated: 5213 cycles, 3.5 us at 1.5 GHz
       mxu            1843.0   35.4%
@@ -17,11 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from minicc.kernel.cost import Target, cost
-from minicc.kernel.ir import Module
 from minicc.tpu.emulator import Run
 from minicc.tpu.machine import TPUSpec
-from minicc.trace import PassRecord
 
 
 @dataclass(frozen=True)
@@ -79,21 +76,3 @@ class GPUProfile:
 
     def __str__(self) -> str:
         return "\n".join([f"{self.name}, emulated thread by thread", *map(str, self.reports)])
-
-
-def explanation(records: Sequence[PassRecord], module: Module, target: Target) -> str:
-    """Why these kernels and these tiles: every decision of every pass, then each kernel's price and lines."""
-    text: list[str] = []
-    for record in records:
-        if record.steps:
-            text += [record.name, *(f"  {step}" for step in record.steps), ""]
-    for kernel in module.kernels:
-        price = cost(kernel, target)
-        needs = {"hbm": price.bytes / target.bytes_per_cycle,
-                 "dot": price.dot_flops / target.dot_flops_per_cycle,
-                 "vector": price.vector_ops / target.vector_ops_per_cycle}
-        binds = max(needs, key=lambda name: needs[name])
-        text.append(f"kernel {kernel.name}: {price.cycles:.0f} cycles and {price.bytes} bytes predicted, "
-                    f"bound by {binds}")
-        text += [f"  {loc}: {loc.source()}" for loc in kernel.locs()]
-    return "\n".join(text)

@@ -78,6 +78,16 @@ def using(**functions: Callable) -> Iterator[None]:
                                "pipeline, lower, schedule, allocate are for a tpu")
 
 
+@contextmanager
+def in_force(slots: tuple[tuple[str, Callable], ...]) -> Iterator[None]:
+    """Have exactly these slots in force, as they were in an earlier compile."""
+    token = _slots.set({name: _Filled(function) for name, function in slots})
+    try:
+        yield
+    finally:
+        _slots.reset(token)
+
+
 def mark_used(names: tuple[str, ...]) -> None:
     """Note that a program made with these passes was asked for, newly compiled or not."""
     for name, slot in _slots.get().items():

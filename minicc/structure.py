@@ -19,6 +19,7 @@ from minicc.errors import Loc, MiniccError, merge_locs
 from minicc.graph.ir import Graph, Value, attribute_key
 from minicc.kernel.ir import Kernel
 from minicc.tpu.isa import Program
+from minicc.trace import PassRecord
 
 NODE = "<node>"  # the file name of a Loc that is a node's number
 Lines = Sequence[tuple[Loc, ...]]
@@ -63,6 +64,12 @@ def rebound_program(program: Program, lines: Lines) -> Program:
         replace(bundle, ops=tuple(replace(op, locs=lines_of(op.locs)) for op in bundle.ops))
         for bundle in program.bundles)
     return replace(program, bundles=bundles)
+
+
+def rebound_records(records: Sequence[PassRecord], lines: Lines) -> list[PassRecord]:
+    """What passes noted of their decisions, with the user's lines back in their places."""
+    return [replace(record, steps=tuple(replace(step, at=rebound(step.at, lines)) for step in record.steps))
+            for record in records]
 
 
 @contextmanager
