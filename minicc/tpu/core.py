@@ -22,7 +22,7 @@ import numpy as np
 
 from minicc.tpu.isa import Address, Instr, Operand, Program, Reg
 from minicc.tpu.machine import LANES, SUBLANES
-from minicc.tpu.memory import Copy, Memory, charged_bytes, split
+from minicc.tpu.memory import Copy, Memory, charged_bytes, local_bytes, split
 from minicc.tpu.units import Mxu, Queue
 from minicc.tpu.vector import Lanes, fault, packed_rows, splat, transpose, wrap
 from minicc.trace import Event
@@ -189,16 +189,22 @@ class Core:
     def copy(self, op: Instr) -> None:
         """Start a DMA."""
         places = [self.place(address) for address in op.srcs[:2]]  # destination, source
-        incoming, semaphore = op.info.srcs[1] == "hbm", self.semaphore(op.srcs[2])
+        kinds, semaphore = op.info.srcs, self.semaphore(op.srcs[2])
         numbers: dict[str, Any] = {
             key: tuple(map(self.value, attr)) if type(attr) is tuple else self.value(attr)
             for key, attr in op.attrs}
         target, source = ((self.memory.areas[name], offset) for name, offset in places)
-        near, hbm = (target, source) if incoming else (source, target)
-        parts = [(there, here) if incoming else (here, there) for here, there in split(near, hbm, **numbers)]
-        charged = charged_bytes(numbers["shape"], numbers["strides"], self.spec.hbm_granule_bytes)
+        inward = kinds[0] in ("vmem", "smem")
+        near, line = (target, source) if inward else (source, target)
+        parts, shape, strides = split(near, line, **numbers), numbers["shape"], numbers["strides"]
+        way, charged = "local", local_bytes(parts, shape, strides)
+        if "hbm" in kinds:
+            way, charged = "read" if inward else "write", charged_bytes(
+                shape, strides, self.spec.hbm_granule_bytes)
+        if inward:
+            parts = [(there, here) for here, there in parts]
         name = f"{source[0].name} -> {target[0].name}"
-        done = self.memory.start(Copy(op, self.pc, semaphore, name, parts, charged), self.now)
+        done = self.memory.start(Copy(op, self.pc, semaphore, name, way, parts, charged), self.now)
         self.record("dma", name, self.now, done)
         self._count(semaphore, done, near[0].name)
 

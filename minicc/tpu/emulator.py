@@ -54,6 +54,8 @@ class Run:
     hbm_read_bytes: int
     hbm_write_bytes: int
     hbm_charged_bytes: int  # both ways, each contiguous run rounded up to the granule
+    local_bytes: int  # copied within the chip
+    local_charged_bytes: int  # in rows of VMEM
     events: tuple[Event, ...] = ()
 
     @property
@@ -179,7 +181,8 @@ class _Emulator:
         causes = {cause: units for cause, units in self.causes.items() if units}
         busy = sum(mxu.busy_cycles for mxu in mxus)
         return Run(outputs, self.end, causes, len(mxus), dict(self.cycles), self.issued, busy,
-                   memory.moved_bytes["HBM"], memory.moved_bytes["VMEM"], memory.charged_bytes,
+                   memory.moved_bytes["read"], memory.moved_bytes["write"], memory.charged_bytes["hbm"],
+                   memory.moved_bytes["local"], memory.charged_bytes["local"],
                    tuple(self.core.events or ()))
 
 

@@ -17,6 +17,8 @@ What the memory operands of a DMA mean (a block of [.., r, c] elements, at most 
            its entry of `steps`, in rows (left out: 1, for two dimensions).
            A 1-D array of n elements with panel=1 is dense: ceil(n/128) rows;
   in SMEM  word `[ids + s1 + 0x0]` and on, for a shape of one dimension: numbers that `sld` reads.
+A copy within the chip has an array of VMEM, a *line*, in place of the one in HBM: it is addressed like that,
+by element, and element e lies in row e // 128 of the buffer, at lane e % 128.
 
 XLA's lowest printed level (LLO) looks much like ours. What to read next: verify.py for the rules,
 emulator.py for the meaning.

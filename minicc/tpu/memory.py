@@ -13,15 +13,18 @@ when as many waits as starts have been consumed on a semaphore are its copies kn
 order is not promised. A word in flight may be read only if the copy just reads it, and never written.
 
 Timing: a copy starts up for `dma_startup_cycles`, then moves at HBM's bandwidth, after the copies issued
-before it; each contiguous run of elements is charged rounded up to the granule. Values move at the start,
-which nobody who respects ownership can tell from the end. Real DMA engines run several copies side by side
-and promise no order; the race detector here is the vector-clock idea (FastTrack, 2009) shrunk to one thread
-and its copies. What to read next: vector.py for what a garbage lane may do, core.py for the instructions.
+before it; each contiguous run of elements is charged rounded up to the granule. Copies within the chip have
+a start-up, a bandwidth and a queue of their own, and are charged the rows of VMEM that they touch. Values
+move at the start, which nobody who respects ownership can tell from the end. Real DMA engines run several
+copies side by side and promise no order; the race detector here is the vector-clock idea (FastTrack, 2009)
+shrunk to one thread and its copies. What to read next: vector.py for what a garbage lane may do, core.py for
+the instructions.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
@@ -33,7 +36,7 @@ from numpy.lib.stride_tricks import as_strided
 from minicc.errors import CompileError, DtypeError, ShapeError
 from minicc.graph.ir import BOOL, DTYPES, U32, DType, decode, encode
 from minicc.tpu.isa import Instr, Program
-from minicc.tpu.machine import LANES, SUBLANES
+from minicc.tpu.machine import LANES, ROW_BYTES, SUBLANES
 from minicc.tpu.vector import KNOWN, TILE, Lanes, fault, tidy
 
 POISON = 0x7FC0DEAD  # a NaN that one recognises in a dump
@@ -73,7 +76,7 @@ class Area(NamedTuple):
                         f"0 to {self.words.size // size - 1}")
 
 
-Spot = tuple[Area, int]  # an offset in a buffer: of a row in VMEM, of an element in HBM
+Spot = tuple[Area, int]  # an offset in a buffer: of a row in VMEM, of an element in HBM or a line
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +87,7 @@ class Copy:
     pc: int
     semaphore: tuple[str, int]
     name: str  # x -> xb
+    way: str  # "read" from HBM, "write" to it, or "local"
     parts: list[tuple[Area, Area]]
     charged_bytes: int
 
@@ -97,13 +101,13 @@ class Copy:
 
 
 def split(
-    vmem: Spot, hbm: Spot, shape: Shape, strides: Shape, steps: Shape = (1,), panel: int = 1, lane: int = 0
+    vmem: Spot, line: Spot, shape: Shape, strides: Shape, steps: Shape = (1,), panel: int = 1, lane: int = 0
 ) -> list[tuple[Area, Area]]:
     """The elements of a DMA in both memories, as isa.py describes it, in at most three parts: the panel that
     a lane offset leaves, the full panels, and the rest. Raises: MachineFault if they leave a buffer."""
     if min(shape) < 0 or not 0 <= lane < LANES:
         raise fault("bad extents of a DMA", f"shape={shape} lane={lane}", "sizes from 0 on, a lane below 128")
-    (area, row), (array, element) = vmem, hbm
+    (area, row), (array, element) = vmem, line
     if area.kind == "SMEM":
         return [(area.block(row, shape, (1,)), array.block(element, shape, strides))] if shape[0] else []
     *outer, columns = shape
@@ -118,6 +122,13 @@ def split(
             parts.append((here, array.block(element, block, elements)))
             row, element = row + panels * panel, element + panels * lanes * strides[-1]
     return parts
+
+
+def local_bytes(parts: list[tuple[Area, Area]], shape: Shape, strides: Shape) -> int:
+    """What a copy within the chip is busy for: the rows that it touches in its block, or in the line. parts:
+    the block's first."""
+    rows = sum(math.prod(block.words.shape[:-1]) for block, _ in parts)
+    return max(rows * ROW_BYTES, charged_bytes(shape, strides, ROW_BYTES))
 
 
 def charged_bytes(shape: Shape, strides: Shape, granule: int) -> int:
@@ -144,9 +155,9 @@ class Memory:
             self.areas[name].words[...] = array.view(np.uint32)
             self.areas[name].known[...] = True
         self.flying: list[Copy] = []
-        self.hbm_free_at = 0
-        self.moved_bytes = {"HBM": 0, "VMEM": 0}  # by where from
-        self.charged_bytes = 0
+        self.free_at = {"hbm": 0, "local": 0}  # when the last copy issued to each queue is done
+        self.charged_bytes = {"hbm": 0, "local": 0}
+        self.moved_bytes = Counter[str]()  # by way
 
     def _access(self, name: str, row: int, rows: int, stride: int, writes: bool) -> Area:
         """The rows of a load or store, within bounds and in nobody's flight. Raises: MachineFault."""
@@ -196,11 +207,15 @@ class Memory:
             self._check_copy(source, target)
             source.owned[...], target.owned[...] = READ, WRITTEN
             target.words[...], target.known[...] = source.words, True
-            self.moved_bytes[source.kind] += 4 * source.words.size
-        self.charged_bytes += copy.charged_bytes
-        begin = max(now + self.program.machine.dma_startup_cycles, self.hbm_free_at)
-        self.hbm_free_at = begin + math.ceil(copy.charged_bytes / self.program.machine.hbm_bytes_per_cycle)
-        return self.hbm_free_at
+            self.moved_bytes[copy.way] += 4 * source.words.size
+        machine, queue = self.program.machine, "local" if copy.way == "local" else "hbm"
+        startup, bytes_per_cycle = {
+            "hbm": (machine.dma_startup_cycles, machine.hbm_bytes_per_cycle),
+            "local": (machine.local_startup_cycles, machine.local_bytes_per_cycle)}[queue]
+        self.charged_bytes[queue] += copy.charged_bytes
+        begin = max(now + startup, self.free_at[queue])
+        self.free_at[queue] = begin + math.ceil(copy.charged_bytes / bytes_per_cycle)
+        return self.free_at[queue]
 
     def release(self, semaphore: tuple[str, int]) -> None:
         """The copies that signal a semaphore own nothing any more: as many waits as starts have seen it."""
@@ -214,6 +229,8 @@ class Memory:
     def _check_copy(self, source: Area, target: Area) -> None:
         """Owners, garbage, and words written twice. Raises: MachineFault."""
         self._check_owners(source, writes=False)
+        if source.kind == target.kind:
+            source.owned[...] = READ  # within the chip it could write what it reads
         self._check_owners(target, writes=True)
         if not source.known.all():
             source.owned[...], area = ODD, self.areas[source.name]

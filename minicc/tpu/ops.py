@@ -53,6 +53,7 @@ KINDS = {
     "smem": ("smem", "[name + s0 + 0x0] of an SMEM buffer"),
     "vmem": ("vmem", "[name + s0 + 0x0] of a VMEM buffer"),
     "hbm": ("hbm", "[name + s0 + 0x0] of an HBM buffer"),
+    "line": ("vmem", "[name + s0 + 0x0] of a VMEM buffer, counted in elements"),
     "sem": ("sem", "[name + s0 + 0x0] of a semaphore"),
     "label": ("label", "a label of the program"),
     "flag": ("flag", "no value"),
@@ -137,6 +138,9 @@ OPS: dict[str, OpInfo] = {
     "dma.hbm_to_vmem": _op("misc", "vmem hbm sem", "copy", _DMA, "dma"),  # destination first
     "dma.vmem_to_hbm": _op("misc", "hbm vmem sem", "copy", _DMA, "dma"),
     "dma.hbm_to_smem": _op("misc", "smem hbm sem", "copy", "shape strides", "dma"),
+    "dma.line_to_vmem": _op("misc", "vmem line sem", "copy", _DMA, "dma"),  # within the chip: see isa.py
+    "dma.vmem_to_line": _op("misc", "line vmem sem", "copy", _DMA, "dma"),
+    "dma.line_to_smem": _op("misc", "smem line sem", "copy", "shape strides", "dma"),
     "dma.done.wait": _op("misc", "sem", "wait", "", "wait"),  # until it counts 1 or more, then takes 1
     "vsyncadd": _op("misc", "sem s", "signal", "", "signal"),
     # loads and stores: 8 rows, `stride` apart (0: one row to all sublanes), or only the first `rows` of them
