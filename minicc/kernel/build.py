@@ -14,7 +14,6 @@ Read next: collapse.py, which merges axes that are contiguous everywhere, and ti
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -102,7 +101,7 @@ def _alongside(body: Pull, root: Value) -> tuple[Pull, Store]:
 
 def finished(kernel: Kernel, target: Target) -> Kernel:
     """The kernel in its final form. Raises: Illegal, if the target cannot run it."""
-    kernel = collapse(_in_order(kernel))
+    kernel = collapse(kernel)
     _check(kernel, target)
     return kernel
 
@@ -111,14 +110,14 @@ def _axis_kinds(
     roots: Sequence[Block], outputs: Collection[str], sizes: Mapping[str, int]
 ) -> dict[str, AxisKind]:
     """Decide how each axis is walked; see the module's docstring for the rule."""
-    blocks = list(dict.fromkeys(block for root in roots for block in post_order(root)))
+    blocks = post_order(*roots)
     behind: dict[Block, set[str]] = {}  # axes reduced somewhere below a block
     whole: set[str] = set()
     for block in blocks:
-        below = set().union(*(behind[arg] for arg in block.args)) if block.args else set()
-        inside = set(block.axes) | set(block.reduced)
-        whole |= below & inside
-        behind[block] = below | set(block.reduced)
+        below = set[str]().union(*[behind[arg] for arg in block.args])
+        if below:
+            whole |= below.intersection(block.axes + block.reduced)
+        behind[block] = below.union(block.reduced)
     whole |= {name for root in roots for name in behind[root]} & set(outputs)
     sequential = [b for b in blocks if b.reduced and not set(b.reduced) & whole]
     groups = dict.fromkeys(frozenset(b.reduced) for b in sequential)  # no set: its order varies
@@ -128,7 +127,7 @@ def _axis_kinds(
         if frozenset(block.reduced) != main or main & below:
             whole |= set(block.reduced)
     for block in blocks:  # a reduction over both kinds is over whole axes only
-        if set(block.reduced) & whole:
+        if whole.intersection(block.reduced):
             whole |= set(block.reduced)
     walked = {name: AxisKind.PARALLEL if name in outputs else AxisKind.SEQUENTIAL for name in sizes}
     return {name: AxisKind.WHOLE if name in whole else kind for name, kind in walked.items()}
@@ -142,8 +141,8 @@ def _statements(
     new: dict[Block, Block] = {}
     first: list[Statement] = []
     always: list[Statement] = []
-    for block in dict.fromkeys(block for _, root in stores for block in post_order(root)):
-        copy = replace(block, args=tuple(new[arg] for arg in block.args)) if block.args else block
+    for block in post_order(*[root for _, root in stores]):
+        copy = block.on([new[arg] for arg in block.args])
         if not any(kinds[name] is AxisKind.SEQUENTIAL for name in block.reduced):
             new[block] = copy
             continue
@@ -168,18 +167,6 @@ def neutral_value(kind: str, dtype: DType) -> np.ndarray:
     """What leaves any value unchanged when combined with it: 0 for a sum, the smallest number for a max."""
     neutral = REDUCE[kind][1]
     return encode(neutral, dtype)  # where there is no infinity, the largest or smallest number
-
-
-def _in_order(kernel: Kernel) -> Kernel:
-    """Every tuple of axis names in the kernel's own order."""
-    place = {axis.name: number for number, axis in enumerate(kernel.axes)}
-
-    def sort(block: Block) -> Block:
-        axes = tuple(sorted(block.axes, key=place.__getitem__))
-        return block if axes == block.axes else replace(block, axes=axes)
-
-    scratch = tuple(replace(s, axes=tuple(sorted(s.axes, key=place.__getitem__))) for s in kernel.scratch)
-    return replace(kernel.mapped(sort), scratch=scratch)
 
 
 def kernel_name(root: Block) -> str:

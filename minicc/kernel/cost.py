@@ -16,6 +16,7 @@ truth. Read next: fuse.py.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil, prod
 
@@ -85,22 +86,30 @@ def operand_bytes(kernel: Kernel, operand: Operand) -> int:
     return fetches * moved * operand.type.dtype.itemsize
 
 
-def evaluations(kernel: Kernel, block: Block) -> int:
-    """How many elements of a block's op are computed over the whole grid, recompute included."""
-    own = {*block.axes, *block.reduced}
-    again = [axis.name for axis in kernel.axes if axis.name not in own and axis.kind is AxisKind.PARALLEL]
-    blocks = prod(axis.block * axis.steps for axis in kernel.axes if axis.name in own)  # the last one in full
-    return blocks * prod(kernel.axis(name).steps for name in again)
+def evaluations(kernel: Kernel, own: Collection[str]) -> int:
+    """How many elements of an op along these axes are computed over the whole grid, recompute included."""
+    count = 1
+    for axis in kernel.axes:
+        if axis.name in own:
+            count *= axis.block * axis.steps  # the last one in full
+        elif axis.kind is AxisKind.PARALLEL:
+            count *= axis.steps
+    return count
 
 
 def cost(kernel: Kernel, target: Target) -> Cost:
     """Price a kernel on a target."""
     moved = sum(operand_bytes(kernel, operand) for operand in kernel.operands)
-    blocks = kernel.blocks()
-    dot_flops = sum(2 * evaluations(kernel, block) for block in blocks if block.op == "dot")
-    vector_ops = sum(op_weight(block) * evaluations(kernel, block) for block in blocks)
+    dots = [block for block in kernel.blocks() if block.op == "dot"]
+    dot_flops = sum(2 * evaluations(kernel, block.axes + block.reduced) for block in dots)
+    weights = dict[tuple[str, ...], int]()  # the axes that ops run along -> their weight per element
+    for block in kernel.blocks():
+        if weight := op_weight(block):
+            own = block.axes + block.reduced
+            weights[own] = weights.get(own, 0) + weight
+    vector_ops = sum(weight * evaluations(kernel, own) for own, weight in weights.items())
     steps = prod(axis.steps for axis in kernel.axes)
-    streams = sum(_dot_cycles(kernel, block, target) for block in blocks if block.op == "dot")
+    streams = sum(_dot_cycles(kernel, block, target) for block in dots)
     dot = max(dot_flops / target.dot_flops_per_cycle / steps, streams)
     vector = vector_ops / target.vector_ops_per_cycle / steps
     compute = max(dot, vector)

@@ -115,7 +115,7 @@ class _State:
 def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Module:
     """Group a graph into kernels. log receives a Step for each node: fused or not, and why, with both
     costs."""
-    nodes, log = graph.nodes(), [] if log is None else log
+    nodes, exact, log = graph.nodes(), log is not None, [] if log is None else log
     user_table = {node: [one for one in found if _reads(one, node)] for node, found in users(nodes).items()}
     state = _State(graph, target, buffer_names(graph, user_table))
     needed = _needed_in_memory(graph)
@@ -126,7 +126,7 @@ def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Modu
             if node.op == "reshape":
                 state.fused.add(node)
             continue
-        reason = _decide(state, node, consumers, needed.get(node, ""))
+        reason = _decide(state, node, consumers, needed.get(node, ""), exact)
         about = tuple(state.buffer(root) for root in state.places[node])
         log.append(replace(reason, what=f"{state.names[node]} {node.op}", about=about, at=graph.lines(node)))
     _join(state, [node for node in nodes if node in state.groups], log)
@@ -169,23 +169,28 @@ def _reads_memory(node: Node, number: int) -> bool:
 # -- a node: computed in the kernels that use it, stored by one of them, or in a kernel of its own ----------
 
 
-def _decide(state: _State, node: Node, consumers: list[Node], needed: str) -> Step:
-    """Settle where a node is computed, by the predicted cycles of it and of all kernels that use it."""
+def _decide(state: _State, node: Node, consumers: list[Node], needed: str, exact: bool) -> Step:
+    """Settle where a node is computed, by the predicted cycles of it and of all kernels that use it.
+
+    exact: build the kernel of its own even where it cannot be faster, to say how much slower it would be.
+    """
     using = state.users(consumers)
-    alone = state.build([node])
-    apart = alone.cycles + sum(group.cycles for group in using)
-    refusal, together = needed or _refusal(state, node, using), list[Group]()
+    others = sum(group.cycles for group in using)
+    refusal, together, joint = needed or _refusal(state, node, using), list[Group](), inf
     if not refusal:
         try:
             together = [state.build(group.roots, group.sides, node) for group in using]
             joint = sum(group.cycles for group in together)
-            refusal = f"{joint:.0f} cycles fused, {apart:.0f} apart" if joint > apart else ""
         except Illegal as illegal:
             refusal = str(illegal)
+    sure = joint <= others + state.target.launch_cycles + 2 * state.target.latency_cycles and not exact
+    apart = inf if sure else others + (alone := state.build([node])).cycles
+    if joint > apart and not refusal:
+        refusal = f"{joint:.0f} cycles fused, {apart:.0f} apart"
     best = apart if refusal else joint
-    beside = _beside(state, node, using) if needed or len(using) > 1 else []
-    total, group = min(beside, key=lambda pair: pair[0], default=(inf, alone))
-    if total < best:
+    beside = _beside(state, node, using, together, best) if needed or len(using) > 1 else []
+    if beside:
+        total, group = min(beside, key=lambda pair: pair[0])
         state.settle(group)
         state.places[node] = group.roots[:1]
         return Step("", True, f"{total:.0f} cycles stored by {group.kernel.name} too, {best:.0f} else")
@@ -200,19 +205,26 @@ def _decide(state: _State, node: Node, consumers: list[Node], needed: str) -> St
     return Step("", True, f"{joint:.0f} cycles fused, {apart:.0f} apart")
 
 
-def _beside(state: _State, node: Node, using: list[Group]) -> list[tuple[float, Group]]:
-    """The kernels that could store a node which they compute on the way, with the cycles of all its users."""
+def _beside(state: _State, node: Node, using: list[Group], together: list[Group], best: float
+            ) -> list[tuple[float, Group]]:
+    """The kernels that could store a node which they compute on the way, with the cycles of all its users
+    where these are fewer than the best so far. together: the same kernels if they only compute it, which is
+    the least that they take."""
     found = []
-    for group in using[:MOST_USERS] if state.target.one_core and node.op not in (*UPDATES, *SPREAD) else []:
+    for number, group in enumerate(using[:MOST_USERS]):
         others = [other for other in using if other is not group]
-        if group.roots[0].op in UPDATES or state.needs(group, others):
+        rest = sum(other.cycles for other in others)
+        if not state.target.one_core or node.op in (*UPDATES, *SPREAD) or group.roots[0].op in UPDATES:
+            continue
+        if together and together[number].cycles + rest >= best or state.needs(group, others):
             continue
         try:
             more = state.build(group.roots, (*group.sides, node))
         except Illegal:
             continue
-        if state.buffer(node) not in {operand.buffer for operand in more.kernel.reads}:
-            found.append((more.cycles + sum(other.cycles for other in others), more))
+        reads = {operand.buffer for operand in more.kernel.reads}
+        if more.cycles + rest < best and state.buffer(node) not in reads:
+            found.append((more.cycles + rest, more))
     return found
 
 

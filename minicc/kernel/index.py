@@ -112,9 +112,11 @@ class Index:
 
     def reach(self, sizes: Mapping[str, int]) -> tuple[int, int]:
         """The smallest and the largest value that it takes over all its axes."""
-        spans = [stride * (sizes[name] - 1) for name, stride in self.terms]
-        low, high = (self.offset + sum([edge(span, 0) for span in spans]) for edge in (min, max))
-        return low, high + sum(lookup.clamp or 0 for lookup in self.lookups)
+        low = high = self.offset
+        for name, stride in self.terms:
+            span = stride * (sizes[name] - 1)
+            low, high = low + min(span, 0), high + max(span, 0)
+        return low, high + sum([lookup.clamp or 0 for lookup in self.lookups])
 
     def divided(self, by: int, sizes: Mapping[str, int]) -> tuple[Index, Index]:
         """Quotient and remainder, if each is affine: (8*m+n) / 8 = m, n as long as n is below 8.

@@ -30,11 +30,12 @@ sets their blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from math import prod
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,15 @@ class Block:
     @property
     def reduced(self) -> tuple[str, ...]:
         """The axes a reduce or a dot sums (or maximises, ...) over; none for any other op."""
-        return self.attrs.get("axes", ()) + self.attrs.get("contract", ())
+        if self.op == "reduce":
+            return self.attrs["axes"]
+        return self.attrs["contract"] if self.op == "dot" else ()
+
+    def on(self, args: Sequence[Block]) -> Block:
+        """The same op on other blocks; itself if they are its own."""
+        if all(map(is_, args, self.args)):
+            return self
+        return Block(self.op, tuple(args), self.attrs, self.dtype, self.axes, self.locs)
 
     def text(self, names: Mapping[Block, str]) -> str:
         """The block as nested calls; one that is in `names` is written by its name."""
@@ -255,8 +264,11 @@ class Kernel:
 
     def blocks(self) -> tuple[Block, ...]:
         """Every block of the body, each once, arguments before users, in the order of the statements."""
-        found = (block for statement in self.body for block in post_order(statement.value))
-        return tuple(dict.fromkeys(found))
+        return self._blocks
+
+    @cached_property
+    def _blocks(self) -> tuple[Block, ...]:
+        return tuple(post_order(*[statement.value for statement in self.body]))
 
     def renamed(self, name: str) -> Kernel:
         """The same kernel by another name."""
@@ -267,9 +279,8 @@ class Kernel:
         shared."""
         new: dict[Block, Block] = {}
         for block in self.blocks():
-            args = tuple([new[arg] for arg in block.args])
-            new[block] = change(block if args == block.args else replace(block, args=args))
-        return replace(self, body=tuple(replace(s, value=new[s.value]) for s in self.body))
+            new[block] = change(block.on([new[arg] for arg in block.args]))
+        return replace(self, body=tuple([Statement(s.guard, s.target, new[s.value]) for s in self.body]))
 
     def __str__(self) -> str:
         lines = [f"kernel {self.name}", f"  grid  {', '.join(map(str, self.axes)) or 'one step'}"]
@@ -299,17 +310,19 @@ class Kernel:
         return lines
 
 
-def post_order(root: Block) -> list[Block]:
-    """A block and everything below it, each once, arguments before users."""
+def post_order(*roots: Block) -> list[Block]:
+    """Blocks and everything below them, each once, arguments before users."""
     order: dict[Block, None] = {}
 
     def visit(block: Block) -> None:
-        if block not in order:
-            for arg in block.args:
+        for arg in block.args:
+            if arg not in order:
                 visit(arg)
-            order[block] = None
+        order[block] = None
 
-    visit(root)
+    for root in roots:
+        if root not in order:
+            visit(root)
     return list(order)
 
 

@@ -11,7 +11,7 @@ position is one block. Read next: build.py, which makes a kernel of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -22,7 +22,7 @@ from minicc.graph.dtypes import decode
 from minicc.graph.ir import BOOL, I32, DType, Graph, Node, Type, Value
 from minicc.kernel.index import Axis, AxisKind, Crossing, Index, Lookup
 from minicc.kernel.ir import Block, Operand
-from minicc.kernel.positions import Position, non_unit, operand_positions, view_source
+from minicc.kernel.positions import RULES, Position, non_unit, operand_positions, view_source
 
 LARGEST_BODY = 64  # ops in one body; a longer chain of ops becomes several kernels
 Dropped = tuple[tuple[Index, int], ...]  # walks of dimensions, and the dimensions' sizes
@@ -138,6 +138,14 @@ class Pull:
             return Block("iota", (), {"index": index}, value.dtype, index.axes, locs)
         if node.op == "reshape" and view_source(value).node not in self.fused:
             return self._load(value, position, 0.0, node)  # a view of a buffer, whatever its rule says
+        if node.op not in RULES and node.op not in MOVES:  # element by element
+            args = [self.pull(one, position if one.shape else (), dropped) for one in node.operands]
+            return Block(node.op, tuple(args), node.attrs, value.dtype, axes_together(args), locs)
+        return self._moved(value, position, dropped)
+
+    def _moved(self, value: Value, position: Position, dropped: Dropped) -> Block:
+        """The block of a node whose operands are needed at other positions than its own."""
+        node, locs = value.node, self.graph.lines(value.node)
         shared = (*dropped, *self.walks) if not self.alone else dropped if node.op == "reduce" else ()
         make = Making(self, [pair for pair in shared if not set(pair[0].axes) & set(axes_of(position))])
         positions = operand_positions(node, position, make)
@@ -154,15 +162,11 @@ class Pull:
         args += [self.pull(*pair, dropped) for pair in pairs]
         if any(name not in arg.axes for name in made for arg in args):
             raise Illegal("it would sum over an axis that its operand does not vary along")
-        axes = tuple(dict.fromkeys(name for arg in args for name in arg.axes))
-        attrs: dict = dict(node.attrs)
-        op = node.op
-        if node.op in ("dot_general", "convolution"):
-            op, attrs = "dot", {"contract": tuple(made)}
-        elif node.op == "reduce":
+        kept = tuple([name for name in axes_together(args) if name not in made])
+        if node.op == "reduce":
             attrs = {"kind": node.attrs["kind"], "axes": tuple(made)}
-        kept = tuple(name for name in axes if name not in made)
-        return Block(op, tuple(args), attrs, value.dtype, kept, locs)
+            return Block("reduce", tuple(args), attrs, value.dtype, kept, locs)
+        return Block("dot", tuple(args), {"contract": tuple(made)}, value.dtype, kept, locs)
 
     def _joined(self, node: Node, position: Position, dropped: Dropped) -> Block:
         """A pad or a concatenation: each operand at its shifted position, chosen where that is inside it.
@@ -190,8 +194,8 @@ class Pull:
     def _op(self, op: str, args: tuple[Block, ...], node: Node, dtype: DType | None = None,
             **attrs: str) -> Block:
         """A block of a node's that computes element by element."""
-        axes = tuple(dict.fromkeys(name for arg in args for name in arg.axes))
-        return Block(op, args, attrs, dtype or node.types[0].dtype, axes, self.graph.lines(node))
+        dtype = dtype or node.types[0].dtype
+        return Block(op, args, attrs, dtype, axes_together(args), self.graph.lines(node))
 
     def _compare(self, index: Index, direction: str, limit: int, node: Node) -> Block:
         """Where an index compares so with a number."""
@@ -212,6 +216,10 @@ class Pull:
         shape: list[int] = []
         parts: list[Index] = []
         for size, part in zip(type.shape, index, strict=True):
+            if len(part.terms) < 2:
+                shape.append(size)
+                parts.append(part)
+                continue
             rest: list[tuple[int, Index]] = []
             for _, stride in sorted(part.terms, key=lambda term: -term[1])[:-1]:
                 if stride < 2 or size % stride:
@@ -291,7 +299,15 @@ class Making:
 
 def axes_of(position: Position) -> tuple[str, ...]:
     """The axes that a position moves along."""
-    return tuple(name for index in position for name in index.axes)
+    return tuple([name for index in position for name in index.axes])
+
+
+def axes_together(args: Sequence[Block]) -> tuple[str, ...]:
+    """The axes that some blocks vary over together."""
+    first = args[0].axes
+    if all([arg.axes == first or not arg.axes for arg in args]):
+        return first
+    return tuple(dict.fromkeys([name for arg in args for name in arg.axes]))
 
 
 def _scalar(value: Value) -> float:
