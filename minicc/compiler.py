@@ -32,6 +32,7 @@ from minicc.kernel.fuse import fuse
 from minicc.kernel.ir import Kernel, Module
 from minicc.kernel.legalize import legalize
 from minicc.kernel.memory import WORD_BYTES, MemoryPlan, plan
+from minicc.kernel.memory_map import MemoryMap
 from minicc.kernel.pipeline import PipelinedKernel, pipeline
 from minicc.kernel.tile import tile
 from minicc.report import GPUProfile, TPUProfile
@@ -78,8 +79,8 @@ class Levels:
         return replace(self.module, kernels=tuple(map(change, self.module.kernels)))
 
     def resident(self, kernel: Kernel) -> tuple[str, ...]:
-        """The operands of a kernel whose buffers stay in fast memory."""
-        return tuple(op.name for op in kernel.operands if self.plan.resident(op.buffer))
+        """The operands of a kernel whose buffers it uses in place."""
+        return tuple(op.name for op in kernel.operands if self.plan.in_place(op.buffer))
 
 
 class Pass(NamedTuple):
@@ -163,6 +164,11 @@ class Compiled:
     def plan(self) -> MemoryPlan:
         """Where each buffer lives."""
         return self.levels.plan
+
+    @property
+    def memory(self) -> MemoryMap:
+        """The plan to look at: each memory's buffers, from when to when they live, and the peak."""
+        return MemoryMap(self.kernels, self.plan)
 
     @cached_property
     def pipelined(self) -> tuple[PipelinedKernel, ...]:

@@ -27,15 +27,18 @@ from minicc.kernel.ir import Kernel, Module
 from minicc.kernel.memory import MemoryPlan
 from minicc.kernel.pipeline import PipelinedKernel
 from minicc.kernel.verify import verify as verify_kernel
+from minicc.kernel.verify import verify_plan
 from minicc.tpu.isa import Program
 
 SLOTS: dict[str, type] = {  # name -> what its function must return
     "simplify": Graph, "fuse": Module, "tile": Kernel, "plan": MemoryPlan, "pipeline": PipelinedKernel,
     "lower": Program, "schedule": Program, "allocate": Program,
 }
-# what is checked of it at once; the rest is checked where it is used: programs before they run
-VERIFIERS: dict[type, Callable[[Any], None]] = {
-    Graph: verify_graph, Module: verify_kernel, Kernel: verify_kernel, PipelinedKernel: verify_kernel,
+# what is checked of it at once, given what the pass was given; programs are checked before they run
+VERIFIERS: dict[type, Callable[..., None]] = {
+    Graph: lambda made, *_: verify_graph(made),
+    MemoryPlan: lambda made, module, *_: verify_plan(made, module),
+    **dict.fromkeys((Module, Kernel, PipelinedKernel), lambda made, *_: verify_kernel(made)),
 }
 
 
@@ -116,5 +119,5 @@ def run_pass(name: str, default: Callable, *args: Any, **options: Any) -> Any:
         raise CompileError("using", f"the function in slot {name} returned the wrong thing",
                            got=f"a {type(result).__name__}", need=f"a {SLOTS[name].__name__}")
     if type(result) in VERIFIERS:
-        VERIFIERS[type(result)](result)
+        VERIFIERS[type(result)](result, *args)
     return result

@@ -1,6 +1,6 @@
 """Drawings of every level: imported as `minicc.viz`, and only when something asks for a picture.
 
-    draw(x)  ->  Drawing        x: a Graph, a Module or Kernel, a PipelinedKernel, or the events of a run
+    draw(x)  ->  Drawing        x: a Graph, Module, Kernel, PipelinedKernel, MemoryMap, or the events of a run
     draw(x).svg(), draw(x).png()
 
 A Drawing also shows itself in a notebook. Read next: render.py.
@@ -19,14 +19,15 @@ except ModuleNotFoundError as missing:
 from minicc.errors import CompileError
 from minicc.graph.ir import Graph
 from minicc.kernel.ir import Kernel, Module
+from minicc.kernel.memory_map import MemoryMap
 from minicc.kernel.pipeline import PipelinedKernel
 from minicc.trace import Event
 from minicc.viz.graph import draw_graph
 from minicc.viz.kernels import draw_kernels
 from minicc.viz.render import Drawing
-from minicc.viz.timeline import draw_events, draw_pipeline
+from minicc.viz.timeline import draw_events, draw_memory, draw_pipeline
 
-__all__ = ["Drawing", "draw", "draw_events", "draw_graph", "draw_kernels", "draw_pipeline"]
+__all__ = ["Drawing", "draw", "draw_events", "draw_graph", "draw_kernels", "draw_memory", "draw_pipeline"]
 
 
 def draw(level: object) -> Drawing:
@@ -45,8 +46,10 @@ def draw(level: object) -> Drawing:
             return draw_kernels(Module(level.name, (level,), ins, outs))
         case PipelinedKernel():
             return draw_pipeline(level)
+        case MemoryMap():
+            return draw_memory(level)
         case Sequence() if level and all(isinstance(item, Event) for item in level):
             return draw_events(level, "events")
-    need = "a Graph, Module, Kernel, PipelinedKernel or a list of Events"
+    need = "a Graph, Module, Kernel, PipelinedKernel, MemoryMap or a list of Events"
     raise CompileError("draw", "there is no picture of this", got=type(level).__name__, need=need,
                        hint="c.graph, c.kernels or c.pipelined[0] of a compiled function c")

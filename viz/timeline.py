@@ -2,11 +2,12 @@
 
     draw_pipeline(pipelined)          what a pipeline means: copies beside bodies, in steps
     draw_events(events, "matmul")     what a machine did: its own events, in cycles
+    draw_memory(compiled.memory)      which buffer is live from when to when, in kernels
 
-Goes in: a PipelinedKernel, or events of an emulator. Comes out: a Drawing whose boxes are placed here, not
-laid out by dot. Invariants: time has one scale over all rows; in the pipeline picture a darker bar is the
-second buffer of two, so double buffering shows as alternating shades; bars narrower than a hair are merged
-with their neighbours. Profilers (Perfetto, the TensorBoard profiler) show the second kind.
+Goes in: a PipelinedKernel, events of an emulator, or a MemoryMap. Comes out: a Drawing whose boxes are placed
+here, not laid out by dot. Invariants: time has one scale over all rows; in the pipeline picture a darker bar
+is the second buffer of two, so double buffering shows as alternating shades; bars narrower than a hair are
+merged with their neighbours. Profilers (Perfetto, the TensorBoard profiler) show the second kind.
 Read next: the pipeline level, kernel/pipeline.py.
 """
 
@@ -18,8 +19,11 @@ from math import ceil
 
 import graphviz
 
+from minicc.kernel.memory import Space
+from minicc.kernel.memory_map import MemoryMap
 from minicc.kernel.pipeline import Command, PipelinedKernel, Verb
 from minicc.trace import Event
+from minicc.viz.label import bytes_text
 from minicc.viz.palette import FAINT, INK, PAPER, ROLES, RULE, SANS, SOFT
 from minicc.viz.render import Drawing
 
@@ -204,6 +208,23 @@ def _play(pipelined: PipelinedKernel, steps: int) -> dict[str, list[Span]]:
             if 0 <= which < len(row):
                 now = max(now, row[which].end)
     return spans
+
+
+# ---- where buffers lie ----
+
+def draw_memory(memory: MemoryMap, name: str = "memory") -> Drawing:
+    """The buffers of each memory from its first byte on, and the kernels during which they are live."""
+    rows, peaks = [], []
+    for space in Space:
+        places = memory.buffers(space)
+        peaks += [f"{space.value} {bytes_text(memory.peak_bytes(space))}"] if places else []
+        for place in places:
+            role = "vmem" if space is Space.VMEM else place.role.value.replace("constant", "input")
+            last = min(place.last, len(memory.module.kernels) - 1)
+            span = Span(place.first, last + 1, bytes_text(place.bytes), role)
+            rows.append((f"{place.buffer} at {place.offset_bytes:,} of {space.value}", [span]))
+    title = f"{memory.module.name}: at most {', '.join(peaks)}"
+    return draw_rows(name, title, "kernels", rows)
 
 
 # ---- what a machine did ----

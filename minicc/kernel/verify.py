@@ -11,9 +11,11 @@ people write. MLIR verifies every operation after every pass; XLA has an HloVeri
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 
 from minicc.errors import CompileError
 from minicc.kernel.ir import Axis, AxisKind, Block, Guard, Kernel, Module, Operand
+from minicc.kernel.memory import MemoryPlan
 from minicc.kernel.pipeline import PipelinedKernel, Verb
 
 ORDER = [AxisKind.PARALLEL, AxisKind.WHOLE, AxisKind.SEQUENTIAL]
@@ -41,6 +43,35 @@ def verify(level: Kernel | Module | PipelinedKernel) -> None:
             if command.verb is not Verb.BODY and command.operand not in names & set(level.depths):
                 raise CompileError(f"verify {level.kernel.name}", f"`{command}` copies what has no buffers",
                                    need=", ".join(level.depths), at=level.kernel.locs())
+
+
+def verify_plan(plan: MemoryPlan, module: Module) -> None:
+    """Raises: CompileError for a buffer that has no place when a kernel needs it, or two that are in one."""
+    for problem in _plan_problems(plan, module):
+        raise CompileError(f"verify plan of {module.name}", problem)
+
+
+def _plan_problems(plan: MemoryPlan, module: Module) -> Iterator[str]:
+    end, needed = len(module.kernels), dict[str, set[int]]()
+    for name, _ in (*module.inputs, *((name, None) for name in module.constants)):
+        needed[name] = {0, end}  # and they are there for the next run
+    for number, kernel in enumerate(module.kernels):
+        for operand in (*kernel.reads, *kernel.outputs):
+            needed.setdefault(operand.buffer, set()).add(number)
+    for name, _ in module.outputs:
+        needed.setdefault(name, set()).add(end)
+    for name, times in needed.items():
+        if not (place := plan.placements.get(name)):
+            yield f"buffer {name} has no place"
+        elif min(times) < place.first or place.last < max(times):
+            yield (f"{name} is live in kernels {place.first} to {place.last}, "
+                   f"and needed from {min(times)} to {max(times)}")
+    for one, other in combinations(plan.placements.values(), 2):
+        begin, start = max(one.first, other.first), max(one.offset_bytes, other.offset_bytes)
+        apart = start >= min(place.offset_bytes + place.bytes for place in (one, other))
+        if one.space is other.space and not apart and begin <= min(one.last, other.last):
+            yield (f"{one.buffer} and {other.buffer} have bytes of {one.space.value} in common, from {start} "
+                   f"on, and both are live in kernel {begin}")
 
 
 def problems(kernel: Kernel) -> Iterator[str]:

@@ -51,7 +51,8 @@ def machine_inputs(compiled: Compiled) -> dict[str, np.ndarray]:
 def draw_all(viz: ModuleType, compiled: Compiled, folder: Path) -> list[Path]:
     """Draw the levels of one program into a folder; returns the files."""
     placements = compiled.plan.placements
-    drawings = [viz.draw_graph(compiled.graph), viz.draw_kernels(compiled.kernels, placements=placements)]
+    drawings = [viz.draw_graph(compiled.graph), viz.draw_kernels(compiled.kernels, placements=placements),
+                viz.draw_memory(compiled.memory)]
     for number, pipelined in enumerate(compiled.pipelined[:PIPELINES]):
         suffix = f"-{number}" if len(compiled.pipelined) > 1 else ""
         drawings.append(viz.draw_pipeline(pipelined, f"pipeline{suffix}"))
