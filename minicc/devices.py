@@ -1,6 +1,7 @@
 """The devices that programs are compiled for: a name, an emulated machine, and what of it shapes kernels.
 
     find("tpu:v5e")                           ->  Device("tpu:v5e", V5E, Target(...))
+    find("tpu:v5e,mxus=8")                    ->  the same chip with other numbers
     find(replace(V5E, name="mine", mxus=8))   ->  a TPU that nobody sells
 
 Goes in: a name, a spec, or None (MINICC_DEVICE, else "gpu"). Comes out: a Device. All of them are emulated on
@@ -42,14 +43,22 @@ def find(device: str | Spec | None = None, at: tuple[Loc, ...] = ()) -> Device:
     Raises: CompileError for a name that no device has, with the nearest one that exists.
     """
     if isinstance(device, tpu.TPUSpec):
+        device.check_emulated(at)
         return Device(f"tpu:{device.name}", device, tpu_target(device))
     if isinstance(device, gpu.GPUSpec):
         return Device(f"gpu:{device.name}", device, gpu_target(device))
-    asked = device or os.environ.get("MINICC_DEVICE") or "gpu"
+    asked, *own = str(device or os.environ.get("MINICC_DEVICE") or "gpu").split(",")
     if asked not in SPECS:
         raise CompileError("device", "there is no such device", got=repr(asked), need=", ".join(SPECS), at=at,
-                           hint=nearest(str(asked), SPECS))
-    return find(SPECS[asked])
+                           hint=nearest(asked, SPECS))
+    spec = SPECS[asked]
+    if not own:
+        return find(spec, at)
+    if isinstance(spec, gpu.GPUSpec):
+        raise CompileError("device", "only a tpu has numbers of your own", got=",".join(own), at=at,
+                           hint=f"dataclasses.replace of {asked}'s spec")
+    changes = {key: value for key, _, value in (pair.partition("=") for pair in own)}
+    return find(spec.changed(changes, at), at)
 
 
 def tpu_target(spec: tpu.TPUSpec) -> Target:

@@ -105,7 +105,7 @@ def test_a_machine_of_ones_own_is_a_device():
         ({"mxus": 0}, "mxus is too small. got 0; need 1 or more"),
         ({"clock_ghz": 0.0}, "clock_ghz is too small"),
         ({"load_slots": 1.5}, "load_slots is no int. got 1.5"),
-        ({"mxu_side": 256}, "emulated arrays are 128 x 128"),
+        ({"mxu_side": 0}, "mxu_side is too small"),
         ({"name": "a b"}, "cannot stand in a program's text"),
     ])
 def test_a_machine_that_cannot_be_is_refused(changes, complaint):

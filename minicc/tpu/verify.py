@@ -175,6 +175,7 @@ def _table(buffers: tuple[VmemBuffer, ...]) -> str:
 
 def verify(program: Program, virtual: bool = False) -> None:
     """Check a program against the rules. Raises: CompileError for the first that is broken."""
+    program.machine.check_emulated()
     check_memory(program)
     for pc, op, what, got, need in problems(program, virtual):
         at = op.locs if op else ()
