@@ -140,6 +140,7 @@ def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]):
 
 @pytest.mark.parametrize("level, said", [
     ("kernels", "kernel dot_maximum"), ("pipelined", "copy_start x0[t]"), ("program", ".kernel.dot_maximum:"),
+    ("memory", "hbm: "), ("explain", "for  out maximum (-c:1): it is an output"),
 ])
 def test_a_tpu_has_every_level(level: str, said: str, capsys: pytest.CaptureFixture[str]):
     code, out, _ = run(["show", "-c", DENSE, "--level", level, "--device", "tpu"], capsys)
@@ -162,7 +163,7 @@ def test_machines_print_their_published_numbers(capsys: pytest.CaptureFixture[st
 def test_draw_writes_each_level_twice_and_lists_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     code, out, _ = run(["draw", "-c", DENSE, "--device", "tpu", "-o", str(tmp_path / "out")], capsys)
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    levels = ("graph", "kernels", "pipeline", "timeline")
+    levels = ("graph", "kernels", "memory", "pipeline", "timeline")
     assert code == 0 and names == sorted(f"{level}.{form}" for level in levels for form in ("png", "svg"))
     assert [Path(line).name for line in out.split()] == [f"{n}.{f}" for n in levels for f in ("svg", "png")]
 

@@ -18,13 +18,14 @@ from minicc.tools import programs
 from minicc.tools.output import emit
 
 EXAMPLE = "minicc show -c 'relu(rand(64,32) @ rand(32,16))' --level pipelined --device tpu"
-LEVELS = ("graph", "kernels", "pipelined", "program")
+LEVELS = ("graph", "kernels", "memory", "pipelined", "program", "explain")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     programs.arguments(parser)
-    parser.add_argument("--level", choices=LEVELS, default="kernels", help="how far down (default: kernels)")
+    parser.add_argument("--level", choices=LEVELS, default="kernels", help="how far down (default: kernels); "
+                        "explain: why these kernels")
     parser.add_argument("--fast-math", action="store_true", help="with the rules of simplify that may round")
 
 
@@ -43,6 +44,8 @@ def level_text(compiled: Compiled, level: str) -> str:
 
     Raises: CompileError for a level that its device does not have.
     """
+    if level == "explain":
+        return compiled.explain()
     if level != "pipelined":
         return str(getattr(compiled, level))
     if not compiled.pipelined:
