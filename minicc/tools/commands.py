@@ -30,7 +30,7 @@ from minicc.tools.output import make_encodable
 # command -> (its module, what it does)
 COMMANDS = {
     "demo": ("minicc.tools.demo", "train on handwritten digits, then watch one kernel go down the compiler"),
-    "show": ("minicc.tools.show", "print a program at one level (graph, kernels, ...), its memory map, or why it is so"),
+    "show": ("minicc.tools.show", "print a program at one level: graph, kernels, ...; or why it is so"),
     "run": ("minicc.tools.run", "run a program and summarise what comes out"),
     "draw": ("minicc.tools.draw", "draw a program's graph, kernels and pipelines as SVG and PNG"),
     "machines": ("minicc.tools.machines", "print the emulated machines and where their numbers come from"),
