@@ -22,7 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from math import inf
+from operator import or_
 
 from minicc.graph.ir import Graph, Node, Value, users
 from minicc.kernel.build import build_kernel
@@ -97,19 +99,23 @@ class _State:
         """The kernels in which some nodes are computed."""
         return list(dict.fromkeys(self.groups[root] for user in consumers for root in self.places[user]))
 
+    def needed_by(self, group: Group) -> set[Group]:
+        """The kernels that write what a kernel reads, or updates."""
+        reads = {operand.buffer for operand in group.kernel.reads}
+        writers = {self.writers[buffer] for buffer in reads & self.writers.keys()}
+        writers |= {base_buffer(root) for root in group.roots if root.op in UPDATES}
+        return {self.groups[node] for node in writers & self.groups.keys()}
+
     def needs(self, group: Group, others: Collection[Group]) -> bool:
-        """Whether a kernel reads what one of the others writes, perhaps through more of them."""
+        """Whether a kernel needs one of the others, perhaps through more of them."""
         stack, seen = [group], set[Group]()
         while stack:
-            one = stack.pop()
-            new = {self.groups[self.writers[operand.buffer]] for operand in one.kernel.reads
-                   if operand.buffer in self.writers}
-            bases = {base_buffer(root) for root in one.roots if root.op in UPDATES}
-            new |= {self.groups[base] for base in bases & self.groups.keys()}
-            new -= seen
+            new = self.needed_by(stack.pop()) - seen
+            if not new.isdisjoint(others):
+                return True
             seen |= new
             stack += new
-        return not seen.isdisjoint(others)
+        return False
 
 
 def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Module:
@@ -255,37 +261,98 @@ def _epilogue_of_dot(node: Node) -> bool:
 # -- kernels side by side ------------------------------------------------------------------------------------
 
 
-def _join(state: _State, roots: list[Node], log: list[Step]) -> None:
+def _join(state: _State, nodes: Iterable[Node], log: list[Step]) -> None:
     """Make one kernel of two that read the same, where that is faster: it is then read once."""
     if not state.target.one_core:
         return
-    for root in roots:
-        group = state.groups[root]
-        pairs = [pair for other in _neighbours(state, group) for pair in ((group, other), (other, group))]
-        best, gain = group, 0.0
-        for one, other in pairs:
+    near = _Neighbours(state)
+    known: dict[tuple[Group, Group], Group | None] = {}
+
+    def joined(pair: tuple[Group, Group]) -> Group | None:
+        if pair not in known:
+            one, other = pair
             try:
-                both = state.build(one.roots + other.roots, one.sides + other.sides)
+                known[pair] = state.build(one.roots + other.roots, one.sides + other.sides)
             except Illegal:
-                continue
-            if one.cycles + other.cycles - both.cycles > gain:
-                best, gain = both, one.cycles + other.cycles - both.cycles
+                known[pair] = None
+        return known[pair]
+
+    for node in nodes:
+        group = state.groups[node]
+        best, gain = group, 0.0
+        for other in near.of(group):
+            for both in (joined((group, other)), joined((other, group))):
+                if both and group.cycles + other.cycles - both.cycles > gain:
+                    best, gain = both, group.cycles + other.cycles - both.cycles
         if best is not group:
+            near.joined(best, dict.fromkeys(state.groups[one] for one in best.nodes))
             state.settle(best)
             names = " and ".join(state.buffer(node) for node in best.nodes)
             why = f"{gain:.0f} cycles less in one kernel"
             log.append(Step(names, True, why, (state.buffer(best.roots[0]),)))
 
 
-def _neighbours(state: _State, group: Group) -> list[Group]:
-    """The kernels that read a buffer which this one reads, and that neither needs nor is needed by it."""
-    mine = {operand.buffer for operand in group.kernel.inputs}
-    near = [other for other in dict.fromkeys(state.groups.values()) if other is not group
-            and not mine.isdisjoint(operand.buffer for operand in other.kernel.inputs)]
-    if group.roots[0].op in UPDATES:
-        return []
-    return [other for other in near if other.roots[0].op not in UPDATES
-            and not state.needs(group, [other]) and not state.needs(other, [group])]
+class _Neighbours:
+    """Which kernels read what others read, and which wait for one another, while some of them are joined.
+
+    bits: kernel -> its own bit, or those of the kernels that it was. needs: the bits of all that must run
+    before it: a set in one number.
+    """
+
+    def __init__(self, state: _State) -> None:
+        groups = list(dict.fromkeys(state.groups.values()))
+        self.bits = {group: 1 << number for number, group in enumerate(groups)}
+        self.needs = dict.fromkeys(groups, 0)
+        self.readers: dict[str, set[Group]] = {}
+        for group in groups:
+            self._read(group)
+        direct = {group: state.needed_by(group) for group in reversed(groups)}
+        changed = True
+        while changed:  # once for each time that a kernel stands before one that it needs
+            changed = False
+            for group, found in direct.items():
+                needs = self._all(found)
+                changed = changed or needs != self.needs[group]
+                self.needs[group] = needs
+
+    def _all(self, groups: Iterable[Group]) -> int:
+        """The bits of some kernels and of all that these need."""
+        return reduce(or_, [self.bits[group] | self.needs[group] for group in groups], 0)
+
+    def _place(self, group: Group) -> int:
+        """Its lowest bit."""
+        return self.bits[group] & -self.bits[group]
+
+    def _read(self, group: Group) -> None:
+        for operand in group.kernel.inputs:
+            self.readers.setdefault(operand.buffer, set()).add(group)
+
+    def of(self, group: Group) -> list[Group]:
+        """The kernels that read a buffer which this one reads, and that neither need it nor are needed.
+
+        A buffer that nearly all kernels read tells nothing of them.
+        """
+        shared = [self.readers[operand.buffer] for operand in group.kernel.inputs]
+        near = set[Group]().union(*[found for found in shared if len(found) <= MOST_USERS]) - {group}
+        if group.roots[0].op in UPDATES:
+            return []
+        return [other for other in sorted(near, key=self._place) if other.roots[0].op not in UPDATES
+                and not self.needs[group] & self.bits[other] | self.needs[other] & self.bits[group]]
+
+    def joined(self, both: Group, parts: Iterable[Group]) -> None:
+        """Note that some kernels are one now."""
+        self.needs[both], bits = self._all(parts), 0
+        for part in parts:
+            bits |= self.bits.pop(part)
+            del self.needs[part]
+            for found in self.readers.values():
+                found.discard(part)
+        self.bits[both] = bits
+        self.needs[both] &= ~bits
+        for group, needs in self.needs.items():
+            if needs & bits:
+                self.needs[group] = needs | bits | self.needs[both]
+        self._read(both)
 
 
 # -- the module ----------------------------------------------------------------------------------------------

@@ -216,9 +216,10 @@ class Kernel:
 
         Raises: CompileError for an axis that the kernel does not have.
         """
-        for name in blocks:
-            self.axis(name)
-        axes = tuple(replace(axis, block=blocks.get(axis.name, axis.block)) for axis in self.axes)
+        if unknown := blocks.keys() - {axis.name for axis in self.axes}:
+            self.axis(min(unknown))
+        axes = tuple([Axis(axis.name, axis.size, blocks.get(axis.name, axis.block), axis.kind)
+                      for axis in self.axes])
         return replace(self, axes=axes)
 
     def grid(self) -> Iterator[dict[str, int]]:

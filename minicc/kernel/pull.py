@@ -259,12 +259,11 @@ class Pull:
             raise Illegal("it would look up a place outside of an array")
         buffer = self.buffer(view_source(value).node)
         beyond = fill if any(leaves) else None
-        key = (buffer, view, index, beyond)
+        key = (buffer, view.shape, index, beyond)
         if key not in self.operands:
             self.operands[key] = Operand(self._name(buffer), buffer, view, index, beyond)
-        axes = tuple(dict.fromkeys(self.operands[key].axes))
-        locs = self.graph.lines(reader)
-        return Block("load", (), {"ref": self.operands[key].name}, value.dtype, axes, locs)
+        operand, locs = self.operands[key], self.graph.lines(reader)
+        return Block("load", (), {"ref": operand.name}, value.dtype, tuple(dict.fromkeys(operand.axes)), locs)
 
 
 @dataclass
