@@ -93,7 +93,7 @@ def in_hbm(mod: Module) -> MemoryPlan:
 def assembled(mod: Module, plan: MemoryPlan | None = None, depth: int = 2, spec: TPUSpec = V5E) -> Program:
     """A module, pipelined and lowered."""
     plan = plan or in_hbm(mod)
-    steps = [pipeline(k, resident=[o.name for o in k.operands if plan.resident(o.buffer)], depth=depth)
+    steps = [pipeline(k, resident=[o.name for o in k.operands if plan.in_place(o.buffer)], depth=depth)
              for k in mod.kernels]
     return lower(steps, mod, plan, spec)
 

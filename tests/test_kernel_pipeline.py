@@ -133,14 +133,17 @@ def test_live_buffers_never_overlap():
     text = "\n".join(["graph f(x: f32[64,64], w: f32[64,64]) {", *dots, "  return %5", "}"])
     graph = parse_graph(text)
     roomy = replace(ONE_DOT, fast_bytes=8 << 20)
-    places = list(plan(tiled_module(graph, roomy), roomy).placements.values())
+    made = plan(tiled_module(graph, roomy), roomy)
+    places = [*made.placements.values(), *made.fetched.values()]
     for one in places:
         for other in (p for p in places if p is not one and p.space is one.space):
             alive = one.first <= other.last and other.first <= one.last
             low, high = sorted((one, other), key=lambda p: p.offset_bytes)
             assert low.offset_bytes + low.bytes <= high.offset_bytes or not alive
     temps = [p for p in places if p.role.value == "temp"]
-    assert len(temps) == 5 and max(p.offset_bytes for p in temps) == 64 * 128 * 4  # two buffers take turns
+    # w, which all kernels read, was fetched to the first 64 x 128 words; behind it two buffers take turns
+    assert len(temps) == 5 and max(p.offset_bytes for p in temps) == 2 * 64 * 128 * 4
+    assert (made.fetched["w"].offset_bytes, made.fetched["w"].first, made.fetched["w"].last) == (0, 0, 5)
 
 
 def test_more_than_the_memory_holds_is_an_error_that_lists_the_largest():

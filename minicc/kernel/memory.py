@@ -1,34 +1,40 @@
-"""Memory planning: where each buffer between kernels lives, and from which byte on.
+"""Memory planning: where each buffer lives, and from which byte on.
 
-    Placement("h", f32[128,512], VMEM, offset 0, 262144 bytes)      made by one kernel, read by the next
+    t1  f32[128,512]    VMEM, in place      two kernels see the same rows and columns of it: no copies at all
+    t2  f32[4,128,24]   VMEM, as a line     blocks are copied within the chip, as they are from and to HBM
+    w   f32[512,512]    HBM, fetched to VMEM during kernel 0 since kernels 1 and 5 both read it
 
-Goes in: a Module of tiled kernels and the target. Comes out: a
-MemoryPlan. Inputs, outputs and constants live in HBM. A buffer between kernels lives in fast memory (VMEM)
-when every kernel that touches it sees the same rows and columns of it and it fits beside the largest
-kernel's own blocks; else in HBM. Two buffers share bytes only if the last kernel that reads the one comes
-before the kernel that writes the other.
+Goes in: a Module of tiled kernels and the target. Comes out: a MemoryPlan. Inputs, outputs and constants live
+in HBM. A buffer between kernels lives in fast memory (VMEM), and so does a copy of an input that would be
+read more than once, as long as they fit beside the largest kernel's own blocks; those that save most bytes
+to and from HBM come first. One that every kernel sees by the same rows and columns is used in place, without
+blocks. Two buffers share bytes only if the last kernel that reads the one comes before the kernel that writes
+the other; a copy that is fetched lives from the kernel during which it comes in.
 
-XLA calls this buffer assignment; its memory-space assignment moves buffers into VMEM by a far richer
-cost-benefit search. First-fit over live ranges is what most compilers ship. Read next: pipeline.py.
+XLA calls this buffer assignment; its memory-space assignment moves buffers into VMEM, and prefetches weights
+there, by a far richer cost-benefit search. First-fit over live ranges is what most compilers ship. Read next:
+pipeline.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from math import prod
 from typing import NoReturn
 
 from minicc.errors import CompileError
 from minicc.graph.ir import Type
-from minicc.kernel.cost import Target
+from minicc.kernel.cost import Target, operand_bytes
 from minicc.kernel.ir import Index, Module
 from minicc.kernel.tile import fast_bytes
 from minicc.trace import Step
 
 WORD_BYTES = 4  # every element takes one 32-bit word of a device's memory; a bool is stored wide
 ALIGNMENT_BYTES = 512
+NOWHERE = (0, 0)  # the view of a buffer that is not used in place
+Live = tuple["Role", Type, int, int]  # a buffer's role and type, the first and the last kernel it lives for
 
 
 class Space(Enum):
@@ -51,7 +57,8 @@ class Role(Enum):
 class Placement:
     """One buffer and its bytes. first, last: the kernels (by number) between which it is live, both included.
 
-    view: (rows, columns) that kernels see of a VMEM buffer, which lies there in panels of 128 columns.
+    view: (rows, columns) that kernels see of a VMEM buffer which they use in place, and which lies there in
+    panels of 128 columns; else NOWHERE, and it lies as in HBM, row by row.
     """
 
     buffer: str
@@ -62,30 +69,59 @@ class Placement:
     bytes: int
     first: int
     last: int
-    view: tuple[int, int] = (0, 0)
+    view: tuple[int, int] = NOWHERE
+
+    def meets(self, other: Placement) -> bool:
+        """Whether two have bytes in common."""
+        return (self.space is other.space and self.offset_bytes < other.offset_bytes + other.bytes
+                and other.offset_bytes < self.offset_bytes + self.bytes)
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
     """Every buffer of a module, placed. hbm_bytes, vmem_bytes: the highest byte used of each space, by
-    buffers."""
+    buffers.
+
+    fetched: of some that live in HBM, the copy in VMEM that all kernels read instead. It is brought in while
+    kernel `first` runs, or before it, if that is the first to read it.
+    """
 
     placements: Mapping[str, Placement]
     hbm_bytes: int
     vmem_bytes: int
+    fetched: Mapping[str, Placement] = field(default_factory=dict)
 
-    def resident(self, buffer: str) -> bool:
-        """Whether the buffer stays in fast memory. Raises: CompileError if the plan forgot it."""
+    def at(self, buffer: str) -> Placement:
+        """Where kernels meet a buffer. Raises: CompileError if the plan forgot it."""
         if buffer not in self.placements:
             raise CompileError("plan", f"buffer {buffer} has no place", need="a placement for every buffer")
-        return self.placements[buffer].space is Space.VMEM
+        return self.fetched.get(buffer, self.placements[buffer])
+
+    def resident(self, buffer: str) -> bool:
+        """Whether kernels find a buffer in fast memory. Raises: CompileError if the plan forgot it."""
+        return self.at(buffer).space is Space.VMEM
+
+    def in_place(self, buffer: str) -> bool:
+        """Whether kernels work on a buffer where it lies. Raises: CompileError if the plan forgot it."""
+        return self.at(buffer).view != NOWHERE
 
     def sharing(self, buffer: str) -> list[str]:
-        """The other buffers that have bytes in common with this one."""
-        spot = self.placements[buffer]
-        return [p.buffer for p in self.placements.values() if p.space is spot.space and p is not spot
-                and p.offset_bytes < spot.offset_bytes + spot.bytes
-                and spot.offset_bytes < p.offset_bytes + p.bytes]
+        """The other buffers that have bytes in common with this one, not counting what is fetched."""
+        place = self.placements[buffer]
+        return [one.buffer for one in self.placements.values() if one is not place and one.meets(place)]
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What would better be in VMEM: where, but for the offset; how many bytes to and from HBM that saves.
+
+    apart: why it cannot be used in place; empty if it can.
+    """
+
+    place: Placement
+    saved_bytes: int
+    gain: str
+    apart: str
 
 
 def plan(module: Module, target: Target, *, log: list[Step] | None = None) -> MemoryPlan:
@@ -95,40 +131,64 @@ def plan(module: Module, target: Target, *, log: list[Step] | None = None) -> Me
     """
     live = _live_ranges(module)
     room = max(0, target.fast_bytes - max((fast_bytes(k, target) for k in module.kernels), default=0))
+    near: dict[str, Placement] = {}
+    for wish in sorted(_wishes(module, live, target), key=lambda wish: -wish.saved_bytes):
+        spot, why = _in_vmem(wish, list(near.values()), room, target)
+        if spot:
+            near[spot.buffer] = spot
+        if log is not None:
+            where = f"{wish.place.buffer}: {wish.place.type} in {'vmem' if spot else 'hbm'}"
+            log.append(Step(where, spot is not None, why))
     placed: dict[str, Placement] = {}
     for name, (role, type, first, last) in live.items():
-        view, why = (0, 0), role.value
-        if role is Role.TEMP:
-            view, why = _vmem_view(module, name, target)
-        spot = _place(placed, name, role, type, first, last, view, target)
-        if spot.space is Space.VMEM and spot.offset_bytes + spot.bytes > room:
-            why = f"{spot.bytes} bytes at {spot.offset_bytes}: {room} are left beside the kernels' blocks"
-            spot = _place(placed, name, role, type, first, last, (0, 0), target)
-        placed[name] = spot
-        if log is not None and role is Role.TEMP:
-            log.append(Step(f"{name}: {type} in {spot.space.value}", spot.space is Space.VMEM, why))
-    tops = {space: max((p.offset_bytes + p.bytes for p in placed.values() if p.space is space), default=0)
-            for space in Space}
+        far = Placement(name, type, role, Space.HBM, 0, _line_bytes(type), first, last)
+        stays = role is Role.TEMP and name in near
+        placed[name] = near.pop(name) if stays else _fit(far, list(placed.values()))
+    tops = {space: max((p.offset_bytes + p.bytes for p in (*placed.values(), *near.values())
+                        if p.space is space), default=0) for space in Space}
     if tops[Space.HBM] > target.slow_bytes:
         _too_large(module, placed, tops[Space.HBM], target)
-    return MemoryPlan(placed, tops[Space.HBM], tops[Space.VMEM])
+    return MemoryPlan(placed, tops[Space.HBM], tops[Space.VMEM], near)
 
 
-def _place(
-    placed: Mapping[str, Placement], name: str, role: Role, type: Type, first: int, last: int,
-    view: tuple[int, int], target: Target,
-) -> Placement:
-    """A placement at the lowest free offset: in VMEM if there is a view, else in HBM."""
-    space = Space.VMEM if view != (0, 0) else Space.HBM
-    size = -(-type.elements * WORD_BYTES // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-    if space is Space.VMEM:
-        sides = zip(view, (target.rows, target.lanes), strict=True)
-        size = WORD_BYTES * prod(-(-side // multiple) * multiple for side, multiple in sides)
-    offset = _first_fit([p for p in placed.values() if p.space is space], size, first, last)
-    return Placement(name, type, role, space, offset, size, first, last, view)
+def _wishes(module: Module, live: Mapping[str, Live], target: Target) -> Iterator[_Wish]:
+    """The buffers between kernels, and the inputs and constants that would cross from HBM more than once."""
+    moved, readers = Counter[str](), dict[str, list[int]]()
+    for number, kernel in enumerate(module.kernels):
+        for op in kernel.operands:
+            moved[op.buffer] += operand_bytes(kernel, op) // op.type.dtype.itemsize * WORD_BYTES
+        for op in kernel.reads:
+            readers.setdefault(op.buffer, []).append(number)
+    looked_up = {one.buffer for kernel in module.kernels for one in kernel.scalars}
+    for name, (role, type, first, last) in live.items():
+        once, gain = type.elements * WORD_BYTES, "it fits, and its bytes never leave the chip"
+        saved = moved[name] + once * (name in looked_up)
+        if role is not Role.TEMP:
+            if role is Role.OUTPUT or name in looked_up or not once < moved[name] or not target.keeps_temps:
+                continue
+            saved, gain = moved[name] - once, f"fetched once: it would cross {moved[name] / once:.3g} times"
+            first, last = max(0, readers[name][0] - 1), readers[name][-1]
+        view, apart = _common_view(module, name, target)
+        yield _Wish(Placement(name, type, role, Space.VMEM, 0, 0, first, last, view), saved, gain, apart)
 
 
-def _live_ranges(module: Module) -> dict[str, tuple[Role, Type, int, int]]:
+def _in_vmem(wish: _Wish, near: list[Placement], room: int, target: Target) -> tuple[Placement | None, str]:
+    """The lowest place in VMEM that a wish fits in, and why; or none, and why not."""
+    if not target.keeps_temps:
+        return None, f"{target.name} has no memory between kernels but its main one"
+    line = _round_up(max(1, _line_bytes(wish.place.type)), ALIGNMENT_BYTES * target.rows)
+    forms = [(NOWHERE, line, f"{wish.gain}; in blocks: {wish.apart or 'panels would not fit'}")]
+    if wish.place.view != NOWHERE:
+        rows, columns = map(_round_up, wish.place.view, (target.rows, target.lanes))
+        forms.insert(0, (wish.place.view, WORD_BYTES * rows * columns, wish.gain))
+    for view, size, why in forms:
+        spot = _fit(replace(wish.place, view=view, bytes=size), near)
+        if spot.offset_bytes + size <= room:
+            return spot, why
+    return None, f"{size} bytes at {spot.offset_bytes}: {room} are left beside the kernels' blocks"
+
+
+def _live_ranges(module: Module) -> dict[str, Live]:
     """Buffer -> its role, type, and the first and last kernel that touches it; only a TEMP dies before the
     end."""
     end = len(module.kernels)
@@ -146,35 +206,41 @@ def _live_ranges(module: Module) -> dict[str, tuple[Role, Type, int, int]]:
     return live
 
 
-def _vmem_view(module: Module, name: str, target: Target) -> tuple[tuple[int, int], str]:
-    """The rows and columns by which every kernel sees a buffer, and why it stays; or (0, 0) and why not."""
-    nowhere = (0, 0)
-    if not target.keeps_temps:
-        return nowhere, f"{target.name} has no memory between kernels but its main one"
+def _common_view(module: Module, name: str, target: Target) -> tuple[tuple[int, int], str]:
+    """The rows and columns by which every kernel sees a buffer; or NOWHERE, and who sees it otherwise."""
     if any(one.buffer == name for kernel in module.kernels for one in kernel.scalars):
-        return nowhere, "its numbers are looked up, so they go to scalar memory"
+        return NOWHERE, "its numbers are looked up, so they go to scalar memory"
     touching = [(kernel, op) for kernel in module.kernels for op in kernel.operands if op.buffer == name]
     shape = touching[0][1].type.shape
     if len(shape) != 2 or any(operand.type.shape != shape for _, operand in touching):
-        return nowhere, "the kernels that touch it do not see the same rows and columns"
+        return NOWHERE, "the kernels that touch it do not see the same rows and columns"
     for kernel, operand in touching:
         sides = zip(kernel.block_shape(operand), shape, (target.rows, target.lanes), strict=True)
         if not all(block == size or block % multiple == 0 for block, size, multiple in sides):
-            return nowhere, f"{kernel.name} has blocks that are not whole registers"
+            return NOWHERE, f"{kernel.name} has blocks that are not whole registers"
         plain = all(len(index.axes) == 1 and index == Index.axis(index.axes[0]) for index in operand.index)
         if not plain or operand.fill is not None:
-            return nowhere, f"{kernel.name} reads it at ({', '.join(map(str, operand.index))})"
-    return (shape[0], shape[1]), "it fits, and its bytes never leave the chip"
+            return NOWHERE, f"{kernel.name} reads it at ({', '.join(map(str, operand.index))})"
+    return (shape[0], shape[1]), ""
 
 
-def _first_fit(others: list[Placement], size: int, first: int, last: int) -> int:
-    """The lowest offset at which `size` bytes overlap no placement that is live at the same time."""
-    offset = 0
+def _fit(place: Placement, others: list[Placement]) -> Placement:
+    """A placement at the lowest offset at which it overlaps none that is live at the same time."""
+    spot = replace(place, offset_bytes=0)
     for other in sorted(others, key=lambda p: p.offset_bytes):
-        apart = other.last < first or last < other.first
-        if not apart and offset < other.offset_bytes + other.bytes and other.offset_bytes < offset + size:
-            offset = other.offset_bytes + other.bytes
-    return offset
+        apart = other.last < place.first or place.last < other.first
+        if not apart and spot.meets(other):
+            spot = replace(spot, offset_bytes=other.offset_bytes + other.bytes)
+    return spot
+
+
+def _line_bytes(type: Type) -> int:
+    """Bytes of an array, row by row, that the next one does not begin in."""
+    return _round_up(type.elements * WORD_BYTES, ALIGNMENT_BYTES)
+
+
+def _round_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
 
 
 def _too_large(module: Module, placed: Mapping[str, Placement], total: int, target: Target) -> NoReturn:

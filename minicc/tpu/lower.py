@@ -30,8 +30,9 @@ from itertools import groupby
 
 from minicc.errors import CompileError
 from minicc.kernel.ir import Block, Guard, Module, Operand
-from minicc.kernel.memory import MemoryPlan, Placement, Role, Space
+from minicc.kernel.memory import MemoryPlan
 from minicc.kernel.pipeline import Command, PipelinedKernel, Verb
+from minicc.tpu.arrays import Arrays
 from minicc.tpu.assembly import At, Scalar, Writer
 from minicc.tpu.body import Body
 from minicc.tpu.isa import KERNEL_LABEL, Address, HbmBuffer, Program, Reg, Semaphore, SmemBuffer, VmemBuffer
@@ -41,22 +42,12 @@ from minicc.tpu.steps import Point, Slots
 from minicc.tpu.windows import window
 from minicc.trace import Step
 
-ROLES = {Role.INPUT: "input", Role.CONSTANT: "input", Role.OUTPUT: "output", Role.TEMP: "temp"}
-
-
-def _array(place: Placement) -> HbmBuffer | VmemBuffer:
-    """An array of the whole program."""
-    dtype = place.type.dtype.name
-    if place.space is Space.HBM:
-        return HbmBuffer(place.buffer, dtype, place.type.shape, ROLES[place.role])
-    return VmemBuffer(place.buffer, place.bytes // ROW_BYTES, place.offset_bytes // ROW_BYTES, dtype)
-
 
 class _KernelCode:
     """One kernel: where its blocks lie, and the code for its commands."""
 
-    def __init__(self, write: Writer, pipelined: PipelinedKernel, base_row: int) -> None:
-        self.write, self.pipelined, self.base_row = write, pipelined, base_row
+    def __init__(self, write: Writer, pipelined: PipelinedKernel, arrays: Arrays, base_row: int) -> None:
+        self.write, self.pipelined, self.arrays, self.base_row = write, pipelined, arrays, base_row
         self.kernel = suited(pipelined.kernel)
         self.layout = Layout(self.kernel)
         self.operands = {operand.name: operand for operand in self.kernel.operands}
@@ -106,31 +97,44 @@ class _KernelCode:
 
     # ---- the grid ----
 
-    def emit(self) -> None:
-        """The whole kernel: prologue, loop, epilogue."""
+    def emit(self, number: int) -> None:
+        """The whole kernel: prologue, loop, epilogue. number: of the kernel in the program."""
         write, pipelined, steps = self.write, self.pipelined, self.kernel.steps
         write.locs = self.locs
         write.label(f"{KERNEL_LABEL}{self.kernel.name}")
         self.fetch_scalars()
-        for command in pipelined.prologue:
-            self.command(command, Point(write, self.kernel, command.ahead))
         aheads = sorted({0} | {max(command.ahead, 0) for command in pipelined.steady})
         points = {ahead: Point(write, self.kernel, ahead) for ahead in aheads}
-        head = write.fresh(f"{self.kernel.name}.step")
+        opening = [(command, Point(write, self.kernel, command.ahead)) for command in pipelined.prologue]
+        steady = [(command, points[max(command.ahead, 0)]) for command in pipelined.steady]
+        self.open(number, opening + steady if steps == 1 else opening)
         if steps > 1:
+            head = write.fresh(f"{self.kernel.name}.step")
             kept: list[Point | Slots] = [*points.values(), *self.slots.values()]
             for counter in (counter for state in kept for counter in state.counters):
                 counter.keep()
             write.label(head)
-        for command in pipelined.steady:
-            self.command(command, points[max(command.ahead, 0)])
-        write.locs = self.locs
-        if steps > 1:
+            for command, point in steady:
+                self.command(command, point)
+            write.locs = self.locs
             for point in points.values():
                 point.move_on()
             write.branch(head, points[0].left.value)
         for command in pipelined.epilogue:
             self.command(command, points[0])
+
+    def open(self, number: int, commands: Sequence[tuple[Command, Point]]) -> None:
+        """What comes before the loop, or all of it; between the copies that need not wait and the rest, start
+        and wait for the arrays that are fetched whole."""
+        ready = {op.name for op in self.kernel.inputs if not self.arrays.late(op.buffer, number)}
+        early = [pair for pair in commands if pair[0].verb is Verb.START and pair[0].operand in ready]
+        for pair in early:
+            self.command(*pair)
+        self.arrays.start(self.write, number)
+        self.arrays.wait(self.write, number)
+        for pair in commands:
+            if pair not in early:
+                self.command(*pair)
 
     def command(self, command: Command, point: Point) -> None:
         """One command of the pipeline, and the branch around it."""
@@ -155,8 +159,8 @@ class _KernelCode:
         """Copy the numbers that indices look up, and wait for them."""
         write, semaphores = self.write, [Address(f"{buffer.name}.sem") for buffer in self.scalars]
         for array, buffer, semaphore in zip(self.kernel.scalars, self.scalars, semaphores, strict=True):
-            write.op("dma.hbm_to_smem", Address(buffer.name), Address(array.buffer), semaphore,
-                     shape=(buffer.words,), strides=(1,))
+            write.op(f"dma.{self.arrays.kind(array.buffer)}_to_smem", Address(buffer.name),
+                     Address(array.buffer), semaphore, shape=(buffer.words,), strides=(1,))
         for semaphore in semaphores:
             write.op("dma.done.wait", semaphore)
 
@@ -167,11 +171,12 @@ class _KernelCode:
         element, place, attrs = window(write, self.layout, operand, point)
         if operand.fill is not None:
             self.fill(operand, slot)
-        block, array = write.address(buffer, slot, *place), write.address(operand.buffer, element)
+        array = write.address(self.arrays.name(operand.buffer), element)
+        block, kind = write.address(buffer, slot, *place), self.arrays.kind(operand.buffer)
         semaphore = write.address(f"{buffer}.sem", slots.start.value)
         out = operand in self.kernel.outputs
         sides = [array, block] if out else [block, array]
-        write.op("dma.vmem_to_hbm" if out else "dma.hbm_to_vmem", *sides, semaphore, **attrs)
+        write.op(f"dma.vmem_to_{kind}" if out else f"dma.{kind}_to_vmem", *sides, semaphore, **attrs)
         slots.start.add(1)
         if out:
             slots.flying.add(1)
@@ -223,7 +228,7 @@ class _KernelCode:
         pitch = round_up(operand.type.shape[0], SUBLANES)
         start = write.add(starts[rows], write.mul(write.div(starts[columns], LANES), pitch))
         cut = isinstance(extents[rows], Reg) or isinstance(extents[columns], Reg)
-        return Home(operand.buffer, start, frame, pitch, cut=cut)
+        return Home(self.arrays.name(operand.buffer), start, frame, pitch, cut=cut)
 
 
 def lower(
@@ -236,11 +241,13 @@ def lower(
     scalar memory holds.
     """
     write = Writer(spec)
-    buffers: list[HbmBuffer | VmemBuffer | SmemBuffer] = [*map(_array, plan.placements.values())]
-    semaphores: list[Semaphore] = []
-    for kernel in pipelined:
-        code = _KernelCode(write, kernel, round_up(plan.vmem_bytes, ROW_BYTES * SUBLANES) // ROW_BYTES)
-        code.emit()
+    arrays = Arrays(plan, [one.kernel for one in pipelined])
+    buffers: list[HbmBuffer | VmemBuffer | SmemBuffer] = [*arrays.buffers]
+    semaphores: list[Semaphore] = [*arrays.semaphores]
+    base_row = round_up(plan.vmem_bytes, ROW_BYTES * SUBLANES) // ROW_BYTES
+    for number, kernel in enumerate(pipelined):
+        code = _KernelCode(write, kernel, arrays, base_row)
+        code.emit(number)
         buffers += code.buffers
         semaphores += code.semaphores
         if log is not None:
