@@ -26,6 +26,7 @@ from minicc.errors import CompileError
 from minicc.gpu.program import GPUProgram, lower_gpu
 from minicc.graph.evaluate import check_inputs
 from minicc.graph.ir import Graph
+from minicc.graph.precision import PRECISIONS, reduce_precision
 from minicc.graph.simplify import simplify
 from minicc.kernel.explain import explain
 from minicc.kernel.fuse import fuse
@@ -58,6 +59,20 @@ from minicc.trace import PassRecord, Step
 MODES = ("vector", "lane")  # how a gpu's program runs
 
 
+@dataclass(frozen=True)
+class Options:
+    """What may be traded for speed. fast_math: simplify may change the last bits, and takes nan and
+    infinities for absent. precision: of the factors of f32 products, one of PRECISIONS."""
+
+    fast_math: bool = False
+    precision: str = "f32"
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise CompileError("compile", "there is no such precision", got=repr(self.precision),
+                               need=" or ".join(PRECISIONS))
+
+
 @dataclass
 class Levels:
     """Every level of one program, filled in from top to bottom as the passes run."""
@@ -71,7 +86,7 @@ class Levels:
     scheduled: Any = None
     program: Any = None  # a tpu's Program, a gpu's GPUProgram
     records: list[PassRecord] = field(default_factory=list)
-    fast_math: bool = False  # may simplify change last bits?
+    options: Options = Options()
     slots: tuple[tuple[str, Callable], ...] = ()  # the learner's passes that were in force
 
     def each_kernel(self, change: Callable[[Kernel], Any]) -> Module:
@@ -98,7 +113,8 @@ class Pass(NamedTuple):
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("simplify", simplify, "graph", lambda run, at: run(at.graph, fast_math=at.fast_math)),
+    Pass("precision", reduce_precision, "graph", lambda run, at: run(at.graph, at.options.precision)),
+    Pass("simplify", simplify, "graph", lambda run, at: run(at.graph, fast_math=at.options.fast_math)),
     Pass("legalize", legalize, "graph", lambda run, at: run(at.graph)),
     Pass("fuse", fuse, "module", lambda run, at: run(at.graph, at.device.target)),
     Pass("tile", tile, "module", lambda run, at: at.each_kernel(lambda k: run(k, at.device.target))),
@@ -113,11 +129,11 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def run_passes(graph: Graph, device: Device, logging: bool = False, fast_math: bool = False,
+def run_passes(graph: Graph, device: Device, logging: bool = False, options: Options = Options(),
                until: str = "") -> Levels:
     """Run every pass of the device over a graph. logging: keep each pass's decisions in its record. until:
     the last pass to run."""
-    levels = Levels(device, graph, fast_math=fast_math, slots=current_slots())
+    levels = Levels(device, graph, options=options, slots=current_slots())
     before: object = graph
     for name, function, fills, call, only in PASSES:
         if not device.name.startswith(only):
@@ -245,7 +261,7 @@ class Compiled:
         tell all of."""
         device = self.levels.device
         with in_force(self.levels.slots):
-            levels = run_passes(numbered(self.raw_graph), device, True, self.levels.fast_math, until="plan")
+            levels = run_passes(numbered(self.raw_graph), device, True, self.levels.options, until="plan")
         return explain(self.kernels, self.plan, device.target, rebound_records(levels.records, self.lines),
                        kernel)
 
@@ -256,10 +272,8 @@ _cache: dict[tuple, Levels] = {}
 
 
 def compile_graph(graph: Graph, device: Any = None, mode: str = "vector",
-                  fast_math: bool = False) -> Compiled:
+                  options: Options = Options()) -> Compiled:
     """The program of a graph on a device, compiled or remembered.
-
-    fast_math: let simplify use rules that may change the last bits, and take nan and infinities for absent.
 
     Raises: CompileError (or a child of it) naming the user's line, whatever pass it comes from.
     """
@@ -267,12 +281,12 @@ def compile_graph(graph: Graph, device: Any = None, mode: str = "vector",
     if mode not in MODES or (mode == "lane" and not where.name.startswith("gpu")):
         raise CompileError("device", f"{where.name} has no such mode", got=repr(mode),
                            need="vector or, on a gpu, lane")
-    key = (structure(graph), repr(where), fast_math, current_slots())
+    key = (structure(graph), repr(where), options, current_slots())
     lines = tuple(graph.lines(node) for node in graph.nodes())
     fresh = key not in _cache
     if fresh:
         with speaking_of(lines):
-            _cache[key] = run_passes(numbered(graph), where, bool(on_compile), fast_math)
+            _cache[key] = run_passes(numbered(graph), where, bool(on_compile), options)
     mark_used(tuple(record.name for record in _cache[key].records))
     compiled = Compiled(graph, where.name, mode, _cache[key], lines)
     for hook in on_compile if fresh else ():

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial, update_wrapper
 from typing import Any
 
-from minicc.compiler import compile_graph
+from minicc.compiler import Options, compile_graph
 from minicc.devices import Device, find
 from minicc.errors import CompileError, DtypeError
 from minicc.frontend.primitives import as_argument
@@ -64,7 +64,7 @@ class CompiledFunction:
 
     def __init__(self, source: Jit, call: Call, device: Device) -> None:
         graph, self.hidden, self._result = source.trace(call)
-        self.compiled = compile_graph(graph, device.spec, fast_math=source.fast_math)
+        self.compiled = compile_graph(graph, device.spec, options=source.options)
         self._take, self._key, self._kind = source.take, call.key, str(call)  # not the call, it holds data
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -96,9 +96,9 @@ class Jit:
 
     __name__ = "function"
 
-    def __init__(self, fn: Callable, device: str | None, static: tuple[str, ...], fast_math: bool) -> None:
+    def __init__(self, fn: Callable, device: str | None, static: tuple[str, ...], options: Options) -> None:
         update_wrapper(self, fn)
-        self.fn, self.device, self.static, self.fast_math = fn, device, static, fast_math
+        self.fn, self.device, self.static, self.options = fn, device, static, options
         self.programs: dict[tuple, CompiledFunction] = {}
         try:
             self.signature = inspect.signature(fn)
@@ -178,12 +178,13 @@ def _identifier(path: str) -> str:
 
 
 def jit(fn: Callable | None = None, device: str | None = None, *,
-        static_argnames: str | Sequence[str] = (), fast_math: bool = False) -> Any:
+        static_argnames: str | Sequence[str] = (), fast_math: bool = False, precision: str = "f32") -> Any:
     """fn, compiled: traced once for each kind of arguments (structure, shapes, dtypes, static values).
 
     static_argnames: arguments that are settings, not tensors; each value is compiled for. fast_math: simplify
-    as if there were no nan and no infinities, and last bits did not matter. Side effects of fn happen while
-    tracing, once. Works as a decorator, with arguments or without.
+    as if there were no nan and no infinities, and last bits did not matter. precision: "f32", or "bf16" to
+    round the factors of f32 products (not the sums). Side effects of fn happen while tracing, once. Works as
+    a decorator, with arguments or without.
 
     >>> double = jit(lambda x: x + x)
     >>> double(Tensor([1., 2.])).tolist()
@@ -191,25 +192,28 @@ def jit(fn: Callable | None = None, device: str | None = None, *,
     """
     find(device, user_line())
     if fn is None:
-        return partial(jit, device=device, static_argnames=static_argnames, fast_math=fast_math)
+        return partial(jit, device=device, static_argnames=static_argnames, fast_math=fast_math,
+                       precision=precision)
     if not callable(fn):
         got, hint = f"a {type(fn).__name__}", "jit(f)(x), not jit(f(x))"
         fail("jit", "this is not a function", got, hint=hint, kind=CompileError)
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    return Jit(fn, device, static, fast_math)
+    return Jit(fn, device, static, Options(fast_math, precision))
 
 
 def compile(fn: Callable, *args: Any, device: str | None = None, fast_math: bool | None = None,
-            **kwargs: Any) -> CompiledFunction:
-    """fn compiled for arguments like these: something to call and to look into. fast_math: see jit.
+            precision: str | None = None, **kwargs: Any) -> CompiledFunction:
+    """fn compiled for arguments like these: something to call and to look into. Settings: see jit.
 
     >>> compile(lambda x: x + x, Tensor([1., 2.]))(Tensor([3., 4.])).tolist()
     [6.0, 8.0]
     """
     made = fn if isinstance(fn, Jit) else jit(fn)
-    if device is not None or fast_math is not None:
-        fast = made.fast_math if fast_math is None else fast_math
-        made = jit(made.fn, device or made.device, static_argnames=made.static, fast_math=fast)
+    wishes = {"fast_math": fast_math, "precision": precision}
+    given = {name: value for name, value in wishes.items() if value is not None}
+    if device is not None or given:
+        settings: Any = {**vars(made.options), **given}
+        made = jit(made.fn, device or made.device, static_argnames=made.static, **settings)
     if not args and not kwargs and made.signature.parameters:
         what, need = f"example arguments for {made.__name__} are missing", f"{made.__name__}{made.signature}"
         hint = "compile(fn, x), or jit(fn), which compiles at the first call"
