@@ -112,3 +112,18 @@ def test_a_learners_plan_is_checked_before_it_runs():
 
     with pytest.raises(CompileError, match="x and w have bytes of hbm in common"), mc.using(plan=careless):
         mc.compile(lambda x, w: x @ w, mc.zeros((64, 64)), mc.zeros((64, 64)), device="gpu")
+
+
+def test_a_copy_that_is_fetched_is_in_the_map_and_checked():
+    def twice(x, w):
+        return ((x @ w).softmax(axis=-1) @ w).sum(axis=0), x @ w.T
+    made = mc.compile(twice, mc.zeros((2048, 256)), mc.zeros((256, 256)), device="gpu")
+    target = find("tpu").target
+    module = tiled_module(made.graph, target)
+    found = MemoryMap(module, plan(module, target))
+    copy = found.plan.fetched["w"]
+    assert copy in found.buffers(Space.VMEM) and "fetched" in str(found)
+    verify_plan(found.plan, module)
+    gone = replace(found.plan, fetched={"w": replace(copy, last=copy.first - 1)})
+    with pytest.raises(CompileError, match="the copy of w is there in kernels"):
+        verify_plan(gone, module)

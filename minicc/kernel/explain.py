@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import prod
 from textwrap import wrap
+from typing import NamedTuple
 
 from minicc.errors import CompileError
 from minicc.graph.attributes import nearest
@@ -82,6 +83,14 @@ def once_bytes(kernel: Kernel, operand: Operand) -> int:
     return min(walked, operand.type.elements) * operand.type.dtype.itemsize
 
 
+class _Crossing(NamedTuple):
+    """What crosses between main memory and the chip: as it does, and if each element did once."""
+
+    name: str
+    moved_bytes: int
+    once_bytes: int
+
+
 class _Why:
     """What is known of a program, and how it is said."""
 
@@ -102,8 +111,9 @@ class _Why:
         for number, kernel in enumerate(self.module.kernels):
             most, cycles = next(iter(waits(kernel, self.target).items()))
             share = cycles / self.cycles[number]
-            moves, needs = (size_text(sum(size(kernel, op) for op in self._crossing(kernel)))
-                            for size in (operand_bytes, once_bytes))
+            crossing = self._crossing(number)
+            moves, needs = (size_text(sum(sizes)) for sizes in
+                            ([one.moved_bytes for one in crossing], [one.once_bytes for one in crossing]))
             places = sorted(kernel.locs())
             more = f" +{len(places) - 1}" if places[1:] else ""
             lines.append(_cut(
@@ -120,8 +130,8 @@ class _Why:
                       f"grid {grid or 'of one step'}")]
         parts = {"lines": [_cut(f"{loc}: {loc.source()}", COLUMNS - len(INDENT)) for loc in
                            sorted(kernel.locs())],
-                 "why": self._why(kernel), "tile": list(self._tiles(kernel)), "bytes": [self._bytes(kernel)],
-                 "waits": [self._waits(kernel)], "temps": list(self._temps(kernel))}
+                 "why": self._why(kernel), "tile": list(self._tiles(kernel)), "bytes": [self._bytes(number)],
+                 "waits": [self._waits(kernel)], "where": list(self._places(kernel))}
         for label, rows in parts.items():
             if len(rows) > most + 1:
                 rows = [*rows[:most], f"and {len(rows) - most} more: explain({kernel.name!r}) has them all"]
@@ -130,9 +140,13 @@ class _Why:
             lines += [f"   {label:6}{text[0][len(INDENT):]}", *text[1:]] if text else []
         return lines
 
-    def _crossing(self, kernel: Kernel) -> list[Operand]:
-        """The operands that come from, or go to, main memory."""
-        return [op for op in (*kernel.operands, *kernel.scalars) if not self.plan.resident(op.buffer)]
+    def _crossing(self, number: int) -> list[_Crossing]:
+        """What crosses from or to main memory while a kernel runs."""
+        kernel = self.module.kernels[number]
+        found = [_Crossing(op.name, operand_bytes(kernel, op), once_bytes(kernel, op))
+                 for op in (*kernel.operands, *kernel.scalars) if not self.plan.resident(op.buffer)]
+        return found + [_Crossing(f"{name} (fetched)", copy.type.bytes, copy.type.bytes)
+                        for name, copy in self.plan.fetched.items() if copy.first == number]
 
     def _about(self, kernel: Kernel, name: str) -> list[Step]:
         """What a pass noted of a kernel, that is, of the buffers it writes."""
@@ -167,13 +181,12 @@ class _Why:
             yield f"not {blocks}: {one.cost.cycles:,.0f} cycles, {one.cost.cycles / mine - 1:+.0%}"
         yield from map(str, self._about(kernel, "tune"))
 
-    def _bytes(self, kernel: Kernel) -> str:
-        """Each operand's bytes; how many times it passes, if more than once."""
+    def _bytes(self, number: int) -> str:
+        """The bytes of what crosses; how many times it does, if more than once."""
         found = []
-        for op in self._crossing(kernel):
-            moved, once = operand_bytes(kernel, op), once_bytes(kernel, op)
+        for name, moved, once in self._crossing(number):
             times = f" x {moved / once:.3g}" if once and moved > once else ""
-            found.append(f"{op.name} {size_text(once)}{times}")
+            found.append(f"{name} {size_text(once)}{times}")
         return ", ".join(found) or "none: all that it reads and writes stays on the chip"
 
     def _waits(self, kernel: Kernel) -> str:
@@ -184,12 +197,12 @@ class _Why:
         works = ", ".join(f"{name} {cycles * steps:,.0f}" for name, cycles in busy.items() if cycles)
         return f"{spent}; at work: {works}" if works else spent
 
-    def _temps(self, kernel: Kernel) -> Iterator[str]:
-        """Where the buffers between kernels live that this one touches, and why there."""
+    def _places(self, kernel: Kernel) -> Iterator[str]:
+        """Where buffers between kernels that this one touches live, and copies of inputs, and why there."""
         why = {step.what.split(":")[0]: step.why for step in self.steps.get("plan", ())}
         for name in dict.fromkeys(op.buffer for op in (*kernel.reads, *kernel.outputs)):
-            place = self.plan.placements[name]
-            if place.role is Role.TEMP:
+            place = self.plan.at(name)
+            if place.role is Role.TEMP or name in self.plan.fetched:
                 space = "VMEM" if place.space is Space.VMEM else "main memory"
                 reason = f": {why[name]}" if name in why else ""
                 yield (f"{name} {size_text(place.bytes)} in {space}, kernels {place.first + 1} to "

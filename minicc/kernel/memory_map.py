@@ -31,8 +31,9 @@ class MemoryMap:
     plan: MemoryPlan
 
     def buffers(self, space: Space) -> list[Placement]:
-        """What lies in a memory, from its first byte on."""
-        found = [place for place in self.plan.placements.values() if place.space is space]
+        """What lies in a memory, from its first byte on, and copies that are fetched there."""
+        every = (*self.plan.placements.values(), *self.plan.fetched.values())
+        found = [place for place in every if place.space is space]
         return sorted(found, key=lambda place: (place.offset_bytes, place.first))
 
     def peak_bytes(self, space: Space) -> int:
@@ -64,7 +65,8 @@ class MemoryMap:
         yield (f"{space.value}: {size_text(self.peak_bytes(space))} at most; "
                f"{size_text(least)} live at once{where}")
         rows = [(str(place.offset_bytes), size_text(place.bytes), place.buffer, str(place.type),
-                 place.role.value, self.bar(place)) for place in self.buffers(space)]
+                 "fetched" if place is self.plan.fetched.get(place.buffer) else place.role.value,
+                 self.bar(place)) for place in self.buffers(space)]
         rows.insert(0, ("at", "bytes", "buffer", "", "", f"kernels 1 to {len(self.module.kernels)}"))
         at, size, name, type, role, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
         for row in rows:

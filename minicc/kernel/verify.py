@@ -66,7 +66,12 @@ def _plan_problems(plan: MemoryPlan, module: Module) -> Iterator[str]:
         elif min(times) < place.first or place.last < max(times):
             yield (f"{name} is live in kernels {place.first} to {place.last}, "
                    f"and needed from {min(times)} to {max(times)}")
-    for one, other in combinations(plan.placements.values(), 2):
+    for name, copy in plan.fetched.items():
+        times = {number for number, kernel in enumerate(module.kernels)
+                 if name in {operand.buffer for operand in kernel.reads}}
+        if min(times) < copy.first or copy.last < max(times):
+            yield f"the copy of {name} is there in kernels {copy.first} to {copy.last}, and read in {times}"
+    for one, other in combinations((*plan.placements.values(), *plan.fetched.values()), 2):
         begin, start = max(one.first, other.first), max(one.offset_bytes, other.offset_bytes)
         apart = start >= min(place.offset_bytes + place.bytes for place in (one, other))
         if one.space is other.space and not apart and begin <= min(one.last, other.last):
