@@ -20,11 +20,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil, prod
 
-from minicc.kernel.ir import AxisKind, Block, Kernel, Operand
+from minicc.kernel.ir import AxisKind, Block, Index, Kernel, Operand
+from minicc.kernel.unfold import Unfolding, applied
 
 TRANSCENDENTAL = ("exp", "expm1", "log", "log1p", "tanh", "sin", "cos", "power", "sqrt", "rsqrt", "divide",
                   "remainder")
 FREE = ("load", "constant", "dot")
+UNFOLD_CYCLES = 1.5  # for 8 rows of a run of lanes, as measured on v5e
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ class Cost:
 
 def operand_bytes(kernel: Kernel, operand: Operand) -> int:
     """Bytes of the operand copied over the whole grid: its block, once for every time it changes."""
-    fetches, moved = 1, prod(kernel.axis(name).size for name in set(operand.axes))
+    fetches, moved = 1, prod(_walked(kernel, index, size)
+                             for index, size in zip(operand.index, operand.type.shape, strict=True))
     seen_moving = False
     for axis in reversed(kernel.axes):
         if axis.name in operand.axes:
@@ -84,6 +87,15 @@ def operand_bytes(kernel: Kernel, operand: Operand) -> int:
         elif seen_moving:
             fetches *= axis.steps
     return fetches * moved * operand.type.dtype.itemsize
+
+
+def _walked(kernel: Kernel, index: Index, size: int) -> int:
+    """Elements of a dimension copied while an index walks all its blocks; two axes walk it in windows."""
+    axes = [kernel.axis(name) for name in dict.fromkeys(index.axes)]
+    if len(index.terms) < 2:
+        return prod(axis.size for axis in axes)
+    span = 1 + sum(abs(stride) * (kernel.axis(name).block - 1) for name, stride in index.terms)
+    return min(span, size) * prod(axis.steps for axis in axes)
 
 
 def evaluations(kernel: Kernel, own: Collection[str]) -> int:
@@ -109,8 +121,10 @@ def cost(kernel: Kernel, target: Target) -> Cost:
             weights[own] = weights.get(own, 0) + weight
     vector_ops = sum(weight * evaluations(kernel, own) for own, weight in weights.items())
     steps = prod(axis.steps for axis in kernel.axes)
-    streams = sum(_dot_cycles(kernel, block, target) for block in dots)
-    dot = max(dot_flops / target.dot_flops_per_cycle / steps, streams)
+    how = applied(kernel) if target.one_core else None
+    flat, unfold = (how.flat(kernel), _unfold_cycles(kernel, how, target)) if how else (kernel, 0)
+    streams = sum(_dot_cycles(flat, block, target) for block in flat.blocks() if block.op == "dot")
+    dot = max(dot_flops / target.dot_flops_per_cycle / steps, streams) + unfold
     vector = vector_ops / target.vector_ops_per_cycle / steps
     compute = max(dot, vector)
     copy = moved / steps / target.bytes_per_cycle
@@ -132,6 +146,27 @@ def _dot_cycles(kernel: Kernel, dot: Block, target: Target) -> int:
     shared = ceil(rows / max(1, target.dot_units // columns))
     tiles = ceil(columns / target.dot_units) * depth
     return target.dot_fill_cycles + tiles * max(shared, target.lanes) * target.dot_row_cycles
+
+
+def _unfold_cycles(kernel: Kernel, how: Unfolding, target: Target) -> float:
+    """Cycles of a step in which a block seen through a window is unfolded, if it is a new one.
+
+    Each run of columns is moved to its lanes by itself, and by two halves if it is long."""
+    rows, columns = ([kernel.axis(name).block for name in names] for names in (how.rows, how.columns))
+    registers = ceil((rows[0] if how.channel else 1) / target.rows)
+    runs = prod(columns[:-1]) * ceil(2 * columns[-1] / target.lanes)
+    taps = prod(rows[1:] if how.channel else rows)
+    again = operand_blocks(kernel, how.operand) / kernel.steps
+    return UNFOLD_CYCLES * registers * taps * runs * again
+
+
+def operand_blocks(kernel: Kernel, operand: Operand) -> int:
+    """How many times the operand's block changes over the whole grid."""
+    fetches, moving = 1, False
+    for axis in reversed(kernel.axes):
+        moving = moving or (axis.name in operand.axes and axis.steps > 1)
+        fetches *= axis.steps if moving else 1
+    return fetches
 
 
 def op_weight(block: Block) -> int:

@@ -25,6 +25,7 @@ from minicc.graph.ir import F32
 from minicc.kernel.cost import Cost, Target, cost
 from minicc.kernel.ir import AxisKind, Kernel
 from minicc.kernel.pull import Illegal
+from minicc.kernel.unfold import Unfolding, applied, unfolding
 from minicc.trace import Step
 
 SKETCHED, SKETCHED_ROW = 512, 64 * 512  # elements per axis of a sketched block, and if it has only one axis
@@ -62,7 +63,9 @@ def candidates(kernel: Kernel, target: Target) -> list[Candidate]:
     Raises: CompileError if not even the smallest do.
     """
     names = [axis.name for axis in kernel.axes]
-    choices = product(*_options(kernel, target))
+    how = unfolding(kernel) if target.one_core else None
+    choices = [*product(*_options(kernel, target))]
+    choices += product(*_unfolded(kernel, how, target)) if how else ()
     tried = [_price(kernel, dict(zip(names, blocks, strict=True)), target) for blocks in choices]
     fitting = [candidate for candidate in tried if candidate.fast_bytes <= target.fast_bytes]
     if not fitting:
@@ -79,6 +82,20 @@ def sketch(kernel: Kernel, target: Target) -> Kernel:
 
     Raises: Illegal if not even the smallest blocks would fit the target's fast memory.
     """
+    drawn = _sketch(kernel, target)
+    how = unfolding(kernel) if target.one_core else None
+    if how:
+        options = zip(kernel.axes, _unfolded(kernel, how, target), strict=True)
+        likely = {axis.name: max([size for size in sizes if size <= SKETCHED] or sizes[:1])
+                  for axis, sizes in options}
+        both = [drawn, kernel.tiled(likely)]
+        fitting = [one for one in both if fast_bytes(one, target) <= target.fast_bytes]
+        return min(fitting, key=lambda one: cost(one, target).cycles)
+    return drawn
+
+
+def _sketch(kernel: Kernel, target: Target) -> Kernel:
+    """In blocks of one element along the taps of a convolution."""
     tiled = _tiled_axes(kernel, target)
     likely = SKETCHED if len(tiled) > 1 else SKETCHED_ROW
     blocks = {axis.name: axis.size if axis.kind is AxisKind.WHOLE else
@@ -105,8 +122,17 @@ def fast_bytes(kernel: Kernel, target: Target, depth: int = 2) -> int:
     A temporary is a value that is reduced, or a dot's result, or an operand of one of the two that must be
     computed.
     """
+    how = applied(kernel) if target.one_core else None
+    if how:
+        operand, outer = how.operand.name, prod((spans := how.spans(kernel))[:-1])
+        channel = kernel.axis(how.channel).block if how.channel else 1
+        window = outer * _padded(("c", "x"), {"c": channel, "x": spans[-1]}, target)
+        kernel = how.flat(kernel)
     sizes = {axis.name: axis.block for axis in kernel.axes}
     moving = sum(depth * _padded(op.axes, sizes, target) for op in kernel.operands)
+    if how:
+        matrix = next(op for op in kernel.inputs if op.name == operand)
+        moving += depth * window - (depth - 1) * _padded(matrix.axes, sizes, target)
     still = sum(_padded(scratch.axes, sizes, target) for scratch in kernel.scratch)
     temps = [b for b in kernel.blocks() if b.op in ("dot", "reduce")]
     temps += [arg for b in temps for arg in b.args if arg.op != "load"]
@@ -137,6 +163,27 @@ def _options(kernel: Kernel, target: Target) -> list[list[int]]:
             if len(tiled) == 1:  # a one-dimensional kernel fills rows and lanes alike
                 step, largest = target.lanes * target.rows, target.lanes * target.largest_block
             options.append(_sizes(axis.size, step, max(step, largest)))
+    return options
+
+
+def _unfolded(kernel: Kernel, how: Unfolding, target: Target) -> list[list[int]]:
+    """For each axis of a kernel that is unfolded, the blocks to try: inner axes are whole, and of those that
+    the window's operand does not have, the longest is tiled."""
+    free = [axis for axis in kernel.axes
+            if axis.name not in how.operand.axes and axis.kind is not AxisKind.WHOLE]
+    longest = max(free, key=lambda axis: axis.size, default=None)
+    inner = prod(kernel.axis(name).size for name in how.columns[1:])
+    options = []
+    for axis in kernel.axes:
+        if axis.name in how.inner or axis.kind is AxisKind.WHOLE:
+            options.append([axis.size])
+        elif axis.name == how.columns[0]:
+            step = 1 if inner > 1 else target.lanes
+            options.append(_sizes(axis.size, step, max(step, target.largest_block // inner)))
+        elif axis.name == how.channel or axis is longest:
+            options.append(_sizes(axis.size, target.rows, target.largest_block))
+        else:
+            options.append([axis.size if axis.name == how.rows[0] else 1])
     return options
 
 

@@ -31,7 +31,8 @@ from itertools import groupby
 from minicc.errors import CompileError
 from minicc.kernel.ir import Block, Guard, Module, Operand
 from minicc.kernel.memory import MemoryPlan
-from minicc.kernel.pipeline import Command, PipelinedKernel, Verb
+from minicc.kernel.pipeline import Command, PipelinedKernel, Verb, axes_inside
+from minicc.kernel.unfold import applied
 from minicc.tpu.arrays import Arrays
 from minicc.tpu.assembly import At, Scalar, Writer
 from minicc.tpu.body import Body
@@ -39,6 +40,7 @@ from minicc.tpu.isa import KERNEL_LABEL, Address, HbmBuffer, Program, Reg, Semap
 from minicc.tpu.layout import Frame, Home, Layout, round_up, suited
 from minicc.tpu.machine import LANES, ROW_BYTES, SUBLANES, TPUSpec
 from minicc.tpu.steps import Point, Slots
+from minicc.tpu.unfold import Seen
 from minicc.tpu.windows import window
 from minicc.trace import Step
 
@@ -48,7 +50,9 @@ class _KernelCode:
 
     def __init__(self, write: Writer, pipelined: PipelinedKernel, arrays: Arrays, base_row: int) -> None:
         self.write, self.pipelined, self.arrays, self.base_row = write, pipelined, arrays, base_row
-        self.kernel = suited(pipelined.kernel)
+        how = applied(pipelined.kernel)
+        self.seen = Seen(pipelined.kernel, how) if how else None
+        self.kernel = suited(how.flat(pipelined.kernel) if how else pipelined.kernel)
         self.layout = Layout(self.kernel)
         self.operands = {operand.name: operand for operand in self.kernel.operands}
         self.locs = self.kernel.locs()
@@ -61,13 +65,15 @@ class _KernelCode:
         self.slots: dict[str, Slots] = {}
         for name, depth in pipelined.depths.items():
             frame = self.layout.operands[name]
-            home = self.allocate(name, frame, self.operands[name].type.dtype.name, depth)
-            self.slots[name] = Slots(write, home, self.layout.vmem_rows(frame), depth)
-            self.semaphores.append(Semaphore(f"{home.buffer}.sem", depth))
+            dtype, rows = self.operands[name].type.dtype.name, self.layout.vmem_rows(frame)
+            if self.seen and self.seen.name == name:
+                self.matrix, rows = self.allocate(f"{name}.matrix", frame, dtype), self.seen.vmem_rows
+            self.slots[name] = Slots(write, self.allocate(name, frame, dtype, depth, rows), rows, depth)
+            self.semaphores.append(Semaphore(f"{self.kernel.name}.{name}.sem", depth))
 
-    def allocate(self, name: str, frame: Frame, dtype: str, depth: int = 1) -> Home:
-        """VMEM for `depth` blocks."""
-        rows = depth * self.layout.vmem_rows(frame)
+    def allocate(self, name: str, frame: Frame, dtype: str, depth: int = 1, rows: int = 0) -> Home:
+        """VMEM for `depth` blocks, of so many rows if they do not follow from their frame."""
+        rows = depth * (rows or self.layout.vmem_rows(frame))
         buffer = VmemBuffer(f"{self.kernel.name}.{name}", rows, self.base_row, dtype)
         self.buffers.append(buffer)
         self.base_row += rows
@@ -168,7 +174,9 @@ class _KernelCode:
         """Start the copy of a block."""
         write, slots = self.write, self.slots[operand.name]
         buffer, slot = slots.home.buffer, write.mul(slots.start.value, slots.rows)
-        element, place, attrs = window(write, self.layout, operand, point)
+        through = self.seen and self.seen.name == operand.name
+        element, place, attrs = self.seen.window(write, point) if self.seen and through else window(
+            write, self.layout, operand, point)
         if operand.fill is not None:
             self.fill(operand, slot)
         array = write.address(self.arrays.name(operand.buffer), element)
@@ -211,6 +219,12 @@ class _KernelCode:
         """All statements, those in a row with one guard under one branch."""
         starts, extents = point.starts(), point.extents()
         homes = {name: self.home(operand, starts, extents) for name, operand in self.operands.items()}
+        if self.seen:
+            operand, block = self.operands[self.seen.name], homes[self.seen.name]
+            again = point.away(axes_inside(self.kernel, operand), ())
+            self.write.skip_if(again, f"{self.kernel.name}.skip",
+                               partial(self.seen.unfold, self.write, block, self.matrix))
+            homes[operand.name] = self.matrix
         body = Body(self.write, self.layout, self.scratch | homes, starts, extents, self.temp)
         sequential = [axis.name for axis in self.kernel.sequential]
         for guard, statements in groupby(self.kernel.body, lambda statement: statement.guard):

@@ -42,7 +42,7 @@ def window(write: Writer, layout: Layout, operand: Operand, point: Point) -> Win
             continue
         number, stride = walked.get(dim, (None, 1))
         extent = 1 if number is None else shape[number]
-        before, count = _inside(write, starts[dim], size, stride, extent)
+        before, count = clipped(write, starts[dim], size, stride, extent)
         if number is None:
             inside = write.mul(inside, count)
         else:
@@ -65,7 +65,7 @@ def _leaves(kernel: Kernel, index: Index, size: int) -> bool:
     return low < 0 or high >= size or any(lookup.clamp is None for lookup in index.lookups)
 
 
-def _inside(write: Writer, start: Scalar, size: int, stride: int, extent: Scalar) -> tuple[Scalar, Scalar]:
+def clipped(write: Writer, start: Scalar, size: int, stride: int, extent: Scalar) -> tuple[Scalar, Scalar]:
     """How many elements of a block come before the array, and how many then lie inside it."""
     if stride < 0:  # seen from the array's other end
         start, stride = write.sub(size - 1, start), -stride

@@ -1,0 +1,200 @@
+"""Unfolding: a convolution seen as a product of matrices.
+
+    x: f32[8,64,32,32] at (b, k, m+k2-1, n+k3-1)   ->   x: f32[8,576,1024] at (b, k, m), one row for each
+    w: f32[64,64,3,3] at (h, k, k2, k3)            ->   w: f32[64,576] at (h, k)          channel and tap
+    y: f32[8,64,32,32] at (b, h, m, n)             ->   y: f32[8,64,1024] at (b, h, m)
+
+Goes in: a Kernel that reads one operand through a window, two axes to a dimension. Comes out: an Unfolding,
+which says which axes are the rows of a matrix (a channel and the taps) and which its columns (the pixels);
+and the kernel over these two axes, in which nothing is a convolution any more. The matrix is never in memory:
+a target makes it of a block of the operand, halo and all, once that is in fast memory.
+
+Each group is an axis if all operands but the one with the window walk it from end to end, or not at all; the
+first of a group may have smaller blocks, and gives it its name. In a gradient by the weights, pixels are
+summed over and the taps are in the result, and it is the same matrix. Caffe made it in memory (im2col);
+cuDNN's implicit GEMM makes it tile by tile, as is done here. Read next: tile.py, tpu/unfold.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import permutations
+from math import prod
+
+from minicc.graph.ir import Type
+from minicc.kernel.index import Axis, Index
+from minicc.kernel.ir import Block, Kernel, Operand
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Unfolding:
+    """operand: what is read through a window. first: its first dimension with one. rows, columns: names of
+    axes, outermost first; each of them is a term of at most one index, and what is left of the operand's axes
+    has blocks of one element."""
+
+    operand: Operand
+    first: int
+    rows: Names
+    columns: Names
+
+    @cached_property
+    def channel(self) -> str | None:
+        """The axis of the rows that moves along a dimension of its own."""
+        return None if self.rows[0] in self.window_axes else self.rows[0]
+
+    @cached_property
+    def window_axes(self) -> Names:
+        """The axes that move along dimensions with a window."""
+        return tuple(name for index in self.operand.index[self.first:] for name in index.axes)
+
+    @property
+    def groups(self) -> tuple[Names, Names]:
+        """Rows and columns."""
+        return self.rows, self.columns
+
+    @property
+    def inner(self) -> Names:
+        """The axes that must be whole."""
+        return self.rows[1:] + self.columns[1:]
+
+    def steps(self, dim: int) -> tuple[tuple[str | None, int], tuple[str | None, int]]:
+        """Which axis of the rows moves along a dimension with a window, and by how much; and of the
+        columns."""
+        terms = self.operand.index[dim].terms
+        rows, columns = ([term for term in terms if term[0] in group] for group in self.groups)
+        return (*rows, (None, 0))[0], (*columns, (None, 0))[0]
+
+    def spans(self, kernel: Kernel) -> tuple[int, ...]:
+        """How many elements a full block covers of each dimension with a window."""
+        return tuple(1 + sum(stride * (kernel.axis(name).block - 1) for name, stride in index.terms)
+                     for index in self.operand.index[self.first:])
+
+    def elements(self, kernel: Kernel) -> tuple[int, int]:
+        """How much the matrix covers of the operand, and, of as much, the better the fewer its rows."""
+        rows, columns = (prod(kernel.axis(name).size for name in group) for group in self.groups)
+        return rows * columns, -rows
+
+    def flat(self, kernel: Kernel) -> Kernel:
+        """The kernel over one axis for each of the two groups."""
+        groups = {group[0]: [kernel.axis(name) for name in group] for group in self.groups}
+        axes = tuple(_merged(groups[axis.name]) if axis.name in groups else axis
+                     for axis in kernel.axes if axis.name not in self.inner)
+        inputs, outputs = (tuple(self._seen(op, groups) for op in ops)
+                           for ops in (kernel.inputs, kernel.outputs))
+        scratch = tuple(replace(one, axes=self._left(one.axes)) for one in kernel.scratch)
+        flat = replace(kernel, axes=axes, inputs=inputs, outputs=outputs, scratch=scratch)
+        return flat.mapped(self._over)
+
+    def _left(self, axes: Names) -> Names:
+        return tuple([name for name in axes if name not in self.inner])
+
+    def _over(self, block: Block) -> Block:
+        attrs = {key: self._left(value) if key in ("axes", "contract") else value
+                 for key, value in block.attrs.items()}
+        return replace(block, axes=self._left(block.axes), attrs=attrs)
+
+    def _seen(self, operand: Operand, groups: dict[str, list[Axis]]) -> Operand:
+        if operand.name == self.operand.name:
+            return self._matrix(groups)
+        for group in groups.values():
+            operand = _view(operand, group)
+        return operand
+
+    def _matrix(self, groups: dict[str, list[Axis]]) -> Operand:
+        kept = [(size, index) for size, index in zip(self.operand.type.shape, self.operand.index, strict=True)
+                if not {*index.axes} & {*self.rows, *self.columns}]
+        shape = [size for size, _ in kept] + [_merged(group).size for group in groups.values()]
+        index = [index for _, index in kept] + [Index.axis(name) for name in groups]
+        return Operand(self.operand.name, self.operand.buffer, Type(self.operand.type.dtype, tuple(shape)),
+                       tuple(index), self.operand.fill)
+
+
+def unfolding(kernel: Kernel) -> Unfolding | None:
+    """How the kernel can be unfolded, if it can."""
+    through = [op for op in kernel.inputs if any(index.terms[1:] for index in op.index)]
+    if len(through) != 1 or not any(block.op == "dot" for block in kernel.blocks()):
+        return None
+    operand = through[0]
+    first = next(dim for dim, index in enumerate(operand.index) if index.terms[1:])
+    window = operand.index[first:]
+    names = [name for index in operand.index for name in index.axes]
+    simple = all(len(index.terms) < 3 and not index.lookups and all(stride > 0 for _, stride in index.terms)
+                 for index in window)
+    if not simple or len(set(names)) < len(names):
+        return None
+    found = [how for rows, columns in permutations(_sides(kernel, window))
+             for how in _options(kernel, operand, first, rows, columns)]
+    return max(found, key=lambda how: how.elements(kernel), default=None)
+
+
+def _options(kernel: Kernel, operand: Operand, first: int, rows: Names,
+             columns: Names) -> Iterator[Unfolding]:
+    """With these axes of a window as rows and as columns, and each channel that there may be, or none."""
+    if not any(name in columns and stride == 1 for name, stride in operand.index[-1].terms):
+        return
+    channels = [index.axes[0] for index in operand.index[:first]
+                if index.terms and index == Index.axis(index.axes[0])]
+    for group in (rows, *((name, *rows) for name in channels)):
+        if len({kernel.axis(name).kind for name in group}) == 1 and all(
+                _walked(kernel, operand, names) for names in (group, columns)):
+            yield Unfolding(operand, first, group, columns)
+
+
+def applied(kernel: Kernel) -> Unfolding | None:
+    """How the kernel is unfolded, if it has blocks for that."""
+    how = unfolding(kernel) if any(index.terms[1:] for op in kernel.inputs for index in op.index) else None
+    whole = how and all((axis := kernel.axis(name)).block == axis.size for name in how.inner)
+    if not how or not whole:
+        return None
+    others = [name for name in how.operand.axes if name not in how.rows + how.columns]
+    return how if all(kernel.axis(name).block == 1 for name in others) else None
+
+
+def _sides(kernel: Kernel, window: Sequence[Index]) -> list[Names]:
+    """The axes of a window by their kinds, if that tells the two of each dimension apart."""
+    kinds = dict.fromkeys(kernel.axis(name).kind for index in window for name in index.axes)
+    sides = [tuple(name for index in window for name in index.axes if kernel.axis(name).kind is kind)
+             for kind in kinds]
+    apart = all(len({*index.axes} & {*side}) < 2 for index in window for side in sides)
+    return sides if apart and len(sides) == 2 else []
+
+
+def _walked(kernel: Kernel, operand: Operand, group: tuple[str, ...]) -> bool:
+    """Whether a group is an axis to all operands but one, and to all values."""
+    inside = {*group}
+    for block in kernel.blocks():
+        counts = block.op == "iota" and inside & {*block.axes}
+        if counts or len(inside & {*block.axes}) not in (0, len(group)):
+            return False
+    for op in kernel.operands:
+        if op.name == operand.name or not inside & {*op.axes}:
+            continue
+        start = op.index.index(Index.axis(group[0])) if Index.axis(group[0]) in op.index else len(op.index)
+        part = slice(start, start + len(group))
+        sizes = tuple(kernel.axis(name).size for name in group)
+        if op.index[part] != tuple(map(Index.axis, group)) or op.type.shape[part][1:] != sizes[1:]:
+            return False
+        if op.fill is not None or sum(name in inside for name in op.axes) != len(group):
+            return False
+    return not inside & kernel.walked
+
+
+def _merged(group: Sequence[Axis]) -> Axis:
+    """A group as one axis."""
+    size, block = (prod(sizes) for sizes in zip(*((axis.size, axis.block) for axis in group), strict=True))
+    return Axis(group[0].name, size, block, group[0].kind)
+
+
+def _view(operand: Operand, group: Sequence[Axis]) -> Operand:
+    """An operand with a group as one axis."""
+    if group[0].name not in operand.axes:
+        return operand
+    dim, count = operand.index.index(Index.axis(group[0].name)), len(group)
+    shape, index = operand.type.shape, operand.index
+    size = prod(shape[dim: dim + count])
+    return replace(operand, type=Type(operand.type.dtype, (*shape[:dim], size, *shape[dim + count:])),
+                   index=index[:dim + 1] + index[dim + count:])

@@ -1,0 +1,181 @@
+"""Convolutions as products of matrices: which kernels can be seen so, and that the copies bring each element
+once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kernels import accumulating, axes, load, op, operand, outputs
+from kernels import module as module_of
+
+import minicc as mc
+from minicc import devices
+from minicc.compiler import compile_graph
+from minicc.graph.ir import F32
+from minicc.kernel.cost import cost, operand_bytes
+from minicc.kernel.index import Index
+from minicc.kernel.ir import Kernel, Scratch
+from minicc.kernel.unfold import applied, unfolding
+
+TARGET = devices.find("tpu:v5e").target
+RANDOM = np.random.default_rng(0)
+
+
+def shifted(pixel: str, tap: str, offset: int, stride: int = 1, dilation: int = 1) -> Index:
+    return Index(((pixel, stride), (tap, dilation)), offset)
+
+
+def convolution(b: int = 2, c: int = 12, o: int = 10, size: tuple = (9, 11), taps: tuple = (3, 3),
+                low: int = 1, dilation: int = 1, blocks: dict | None = None) -> Kernel:
+    """out[b, o, m, n] = the sum over k, k2, k3 of x[b, k, m + d * k2 - low, n + d * k3 - low] * w."""
+    out = tuple(n + 2 * low - dilation * (k - 1) for n, k in zip(size, taps, strict=True))
+    x = operand("x", F32, (b, c, *size), "b", "k", shifted("m", "k2", -low, dilation=dilation),
+                shifted("n", "k3", -low, dilation=dilation), fill=0.0)
+    w = operand("w", F32, (o, c, *taps), "h", "k", "k2", "k3")
+    y = operand("y", F32, (b, o, *out), "b", "h", "m", "n")
+    acc = Scratch("acc", F32, ("b", "h", "m", "n"))
+    sizes = dict(b=b, h=o, m=out[0], n=out[1], k=c, k2=taps[0], k3=taps[1])
+    block = sizes | {"b": 1} | (blocks or {})
+    grid = axes(**{name: (n, block[name], "s" if name[0] == "k" else "p") for name, n in sizes.items()})
+    dot = op("dot", load(x), load(w), contract=("k", "k2", "k3"))
+    return accumulating("conv", grid, y, acc, 0.0, op("add", load(acc), dot), load(acc), x, w)
+
+
+def expected(x: np.ndarray, w: np.ndarray, low: int, dilation: int = 1, stride: int = 1) -> np.ndarray:
+    """The same in float64, tap by tap."""
+    x = np.pad(x.astype(float), ((0, 0), (0, 0), (low, low), (low, low)))
+    sides = zip(x.shape[2:], w.shape[2:], strict=True)
+    sizes = [(n - dilation * (k - 1) - 1) // stride + 1 for n, k in sides]
+    total = np.zeros((x.shape[0], w.shape[0], *sizes))
+    for i, j in np.ndindex(w.shape[2:]):
+        cut = [slice(at * dilation, at * dilation + stride * (n - 1) + 1, stride)
+               for at, n in zip((i, j), sizes, strict=True)]
+        total += np.einsum("bchw,oc->bohw", x[:, :, *cut], w[:, :, i, j].astype(float))
+    return total
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def close(found: np.ndarray, want: np.ndarray) -> bool:
+    return np.abs(found - want).max() < 3e-6 * np.abs(want).max()
+
+
+# ---- what can be unfolded ----
+
+def test_a_convolution_is_a_matrix_of_taps_by_pixels():
+    kernel = convolution()
+    how = unfolding(kernel)
+    assert (how.rows, how.columns) == (("k", "k2", "k3"), ("m", "n"))
+    flat = how.flat(kernel)
+    shapes = {one.name: (one.type.shape, one.axes) for one in flat.operands}
+    assert shapes == {"x": ((2, 108, 99), ("b", "k", "m")), "w": ((10, 108), ("h", "k")),
+                      "y": ((2, 10, 99), ("b", "h", "m"))}
+
+
+def test_a_block_covers_its_window():
+    kernel = convolution(dilation=2, low=2, blocks={"m": 4})
+    assert unfolding(kernel).spans(kernel) == (4 + 2 * 2, 11 + 2 * 2)
+
+
+def changed(kernel: Kernel, name: str, *index: Index) -> Kernel:
+    """The kernel with another index on the last dimensions of an operand."""
+    inputs = tuple(replace(one, index=one.index[:-len(index)] + index) if one.name == name else one
+                   for one in kernel.inputs)
+    return replace(kernel, inputs=inputs)
+
+
+def test_weights_that_are_reversed_are_no_matrix():
+    kernel = changed(convolution(), "w", Index((("k2", -1),), 2), Index((("k3", -1),), 2))
+    assert unfolding(kernel) is None
+
+
+def test_taps_that_are_walked_step_by_step_are_not_unfolded():
+    assert applied(convolution()) is not None
+    assert applied(convolution(blocks={"k2": 1, "k3": 1})) is None
+
+
+# ---- what it computes ----
+
+BLOCKS = {
+    "whole": {},
+    "rows of pixels, the last fewer": {"m": 4},
+    "channels, the last fewer": {"k": 8},
+    "results, the last fewer": {"h": 8},
+    "all": {"m": 2, "k": 8, "h": 8},
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_any_blocks_give_the_convolution(name: str):
+    kernel = convolution(blocks=BLOCKS[name])
+    assert applied(kernel)
+    x, w = numbers(2, 12, 9, 11), numbers(10, 12, 3, 3)
+    (found,) = outputs(module_of(kernel), x=x, w=w)
+    assert close(found, expected(x, w, 1))
+
+
+@pytest.mark.parametrize("size, taps, low, dilation", [
+    ((5, 140), (3, 3), 1, 1), ((4, 128), (1, 5), 0, 1), ((7, 7), (7, 7), 3, 1), ((12, 40), (3, 3), 2, 2),
+    ((3, 300), (2, 3), 0, 1), ((40, 6), (3, 2), 3, 1)])
+def test_any_window_gives_the_convolution(size: tuple, taps: tuple, low: int, dilation: int):
+    kernel = convolution(1, 3, 9, size, taps, low, dilation)
+    assert applied(kernel)
+    x, w = numbers(1, 3, *size), numbers(9, 3, *taps)
+    (found,) = outputs(module_of(kernel), x=x, w=w)
+    assert close(found, expected(x, w, low, dilation))
+
+
+# ---- what it moves ----
+
+def compiled(function, *arrays: np.ndarray):
+    """A function of the frontend on the TPU, and what it gives."""
+    found = compile_graph(mc.compile(function, *map(mc.Tensor, arrays)).raw_graph, "tpu:v5e")
+    (output,) = found.run(list(arrays))
+    return found, output
+
+
+def test_an_image_is_copied_once_and_nothing_else_is():
+    x, w, bias = numbers(2, 16, 16, 16), numbers(24, 16, 3, 3), numbers(24, 1, 1)
+    found, output = compiled(lambda x, w, bias: mc.relu(mc.conv2d(x, w, padding=1) + bias), x, w, bias)
+    (kernel,), (report,) = found.kernels.kernels, found.reports
+    assert close(output, np.maximum(expected(x, w, 1) + bias, 0))
+    assert report.hbm_read_bytes == 4 * (x.size + w.size + bias.size)
+    assert report.hbm_write_bytes == 4 * output.size
+    assert kernel.steps == 2  # one for each image
+
+
+def test_a_block_and_its_halo_are_priced_as_they_are_copied():
+    kernel = convolution(size=(8, 8), blocks={"m": 4})  # the window of 4 rows has 6
+    x = next(one for one in kernel.inputs if one.name == "x")
+    assert operand_bytes(kernel, x) == 4 * 2 * 12 * (6 + 6) * 8
+
+
+def test_tiling_unfolds_since_that_is_cheaper_and_the_price_is_about_right():
+    x, w = numbers(1, 32, 16, 16), numbers(32, 32, 3, 3)
+    found, output = compiled(lambda x, w: mc.conv2d(x, w, padding=1), x, w)
+    (kernel,) = found.kernels.kernels
+    assert applied(kernel)
+    assert close(output, expected(x, w, 1))
+    assert 0.75 < cost(kernel, TARGET).cycles / found.reports[0].cycles < 1.33
+
+
+def test_both_gradients_of_a_convolution_are_unfolded():
+    x, w, g = numbers(2, 8, 12, 12), numbers(16, 8, 3, 3), numbers(2, 16, 12, 12)
+
+    def loss(x, w, g):
+        return (mc.conv2d(x, w, padding=1) * g).sum()
+
+    padded = np.pad(x.astype(float), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    by_x, by_w = np.zeros_like(padded), np.zeros(w.shape)
+    for i, j in np.ndindex(3, 3):
+        part = np.s_[:, :, i:i + 12, j:j + 12]
+        by_x[part] += np.einsum("bohw,oc->bchw", g.astype(float), w[:, :, i, j])
+        by_w[:, :, i, j] = np.einsum("bohw,bchw->oc", g.astype(float), padded[part])
+    for number, want in enumerate((by_x[:, :, 1:-1, 1:-1], by_w)):
+        found, output = compiled(mc.grad(loss, number), x, w, g)
+        assert close(output, want)
+        assert any(applied(kernel) for kernel in found.kernels.kernels)
