@@ -1,7 +1,7 @@
 """A systolic array, cell by cell and cycle by cycle: why a matrix product takes the cycles that it takes.
 
     weight_stationary(x, w, rows=4, columns=4)   ->  (x @ w, cycles), moving one value per wire and cycle
-    weight_stationary_cycles(m, k, n, 4, 4)      ->  the same number, as a formula
+    cost.weight_stationary_cycles(m, k, n, 4, 4) ->  the same number, as a formula
 
 Weight stationary (a TPU's MXU): R x C cells hold w; a row of x enters skewed, x[m, r] into array row r one
 cycle after x[m, r - 1]; partial sums fall down the columns, and each column leaves a cycle after the last.
@@ -20,16 +20,6 @@ Leiserson, 1978; the formulas hold on every case of an independent simulator. Wh
 from __future__ import annotations
 
 import numpy as np
-
-
-def weight_stationary_cycles(m: int, k: int, n: int, rows: int, columns: int) -> int:
-    """Cycles of x[m,k] @ w[k,n] when loads of weights do not overlap with anything."""
-    return (2 * rows + columns + m - 2) * -(-k // rows) * -(-n // columns) - 1
-
-
-def output_stationary_cycles(m: int, k: int, n: int, rows: int, columns: int) -> int:
-    """Cycles of x[m,k] @ w[k,n] when each cell keeps a sum."""
-    return (rows + columns + k - 2) * -(-m // rows) * -(-n // columns) - 1
 
 
 def _tiles(size: int, tile: int) -> list[slice]:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from systolic import output_stationary, output_stationary_cycles, weight_stationary, weight_stationary_cycles
+from systolic import output_stationary, weight_stationary
 
+from minicc.tpu.cost import output_stationary_cycles, weight_stationary_cycles
 from minicc.tpu.emulator import run
 from minicc.tpu.machine import V5E
 from minicc.tpu.text import parse

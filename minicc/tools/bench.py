@@ -9,13 +9,14 @@ CPU, which emulates the machine: a run of minicc and one of numpy take turns, an
 TPU the cycles are the machine's own, beside the least that any program could take there: the time to move
 inputs and outputs, or to multiply. Invariant: every output is compared with numpy in float64, and a row that
 is off is a failure, however fast. MLPerf too sets a quality to reach before a time counts. Read next:
-workloads.py.
+workloads.py, and oracles.py for `--oracles`, which holds the machines to published numbers.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from math import prod
 from operator import methodcaller
@@ -37,6 +38,7 @@ from minicc.graph.attributes import nearest
 from minicc.graph.ir import Graph
 from minicc.report import TPUProfile
 from minicc.tools.by_hand import by_hand
+from minicc.tools.oracles import TITLES, oracle_rows
 from minicc.tools.output import Progress, emit
 from minicc.tools.workloads import TINY, WORKLOADS, Shared, Workload
 
@@ -141,6 +143,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     names = f"the programs whose names begin so, of {', '.join(WORKLOADS)}"
     parser.add_argument("--only", default="", metavar="NAME", help=names)
     parser.add_argument("--tiny", action="store_true", help="small ones, since a TPU is emulated slowly")
+    parser.add_argument("--oracles", action="store_true", help="instead: published numbers beside ours, all "
+                        "or --only a, b, c, d or e")
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of each (default 5)")
 
 
@@ -149,6 +153,8 @@ def run(options: argparse.Namespace) -> int:
     if options.repeat < 1:
         raise CompileError("bench", "there is nothing to measure", got=f"--repeat {options.repeat}",
                            need="1 or more")
+    if options.oracles:
+        return _oracles(options)
     chosen, progress, rows = _chosen(options), Progress(), []
     for name, workload in chosen.items():
         progress.show(name)
@@ -158,6 +164,20 @@ def run(options: argparse.Namespace) -> int:
     lines = [f"emulated {rows[0]['device']}; ms on this CPU, medians of {options.repeat}", *_table(rows)]
     emit("\n".join([*lines, *(f"WRONG: {name}" for name in wrong)]), rows, options)
     return 1 if wrong else 0
+
+
+def _oracles(options: argparse.Namespace) -> int:
+    """Print published numbers beside ours; 1 if one is further off than it may be."""
+    progress, rows = Progress(), []
+    for row in oracle_rows(lambda name: measure(WORKLOADS[name], "tpu:v5e", 1)["cycles"], options.only):
+        rows.append(row)
+        progress.show(row.what)
+    progress.clear()
+    if not rows:
+        raise CompileError("bench", "there is no such oracle", got=options.only, need="a, b, c, d or e")
+    data = [{**asdict(row), "error": row.error, "right": row.right} for row in rows]
+    emit("\n".join([TITLES, *map(str, rows)]), data, options)
+    return 0 if all(row.right for row in rows) else 1
 
 
 def _chosen(options: argparse.Namespace) -> Mapping[str, Workload]:

@@ -23,7 +23,8 @@ EXAMPLE = "minicc machines --json"
 LETTERS = {
     "J": "JAX's TPU info table", "S": "How to Scale Your Model, the scaling book",
     "C": "the vendor's cloud documentation", "N": "third-party notes",
-    "U": "utilisation dumps of real v5e programs, as a third party describes them", "P": "the Pallas guide",
+    "U": "utilisation dumps of real v5e programs, as a third party describes them",
+    "X": "XLA's dot algorithm of six bf16 passes, which is its highest precision",
     "F": "fitted to published times of matmuls in 128^3 tiles on a v5e",
     "D": "derived from the published peak",
     "A": "an assumption of ours; so is every default on a chip that is no v5e",

@@ -12,7 +12,7 @@ serve closed forms only (cost.py), and a program for it is refused.
 
 Sources: [J] JAX's TPU info table; [S] "How to Scale Your Model", the scaling book; [C] the vendor's cloud
 documentation; [N] third-party notes; [U] per-bundle utilisation dumps of real v5e programs, as a third party
-describes them; [P] the Pallas guide, whose ridges of 1440 and 240 make 6 passes; [F] fitted to published
+describes them; [X] XLA's dot algorithm of six bf16 passes, its highest precision; [F] fitted to published
 times of matmuls in 128^3 tiles on a v5e, by the closed form of cost.py; [D] derived from the published peak;
 [A] an assumption of ours.
 
@@ -63,7 +63,7 @@ class TPUSpec:
     launch_us: float = number("before a program starts, in closed forms [F]", 100.0)
 
     mxu_fifo_vregs: int = number("results that wait to be popped [A]", 64)
-    f32_passes: int = number("passes of an f32 push, bf16 has 1 [P]", 6)
+    f32_passes: int = number("bf16 passes that make an f32 push [X]", 6)
     dma_startup_cycles: int = number("of a DMA [F]", 385)
     hbm_granule_bytes: int = number("every contiguous run is charged in these [U]", 32)
     local_startup_cycles: int = number("of a copy within the chip [A]", 100)
