@@ -148,6 +148,16 @@ def test_an_image_is_copied_once_and_nothing_else_is():
     assert kernel.steps == 2  # one for each image
 
 
+def test_a_dimension_without_taps_may_leave_the_array_too():
+    x, w = numbers(1, 3, 3, 5), numbers(4, 3, 1, 3)
+    found, output = compiled(lambda x, w: mc.conv2d(x, w, stride=(2, 1), padding=(1, 0)), x, w)
+    (kernel,) = found.kernels.kernels
+    assert str(kernel.inputs[0].index[-2]) == "2*m-1"  # -1 and 3 are outside, and are zeros
+    assert applied(kernel)
+    assert (output[:, :, ::2] == 0).all()
+    assert close(output[:, :, 1:2], expected(x[:, :, 1:2], w, 0))
+
+
 def test_a_block_and_its_halo_are_priced_as_they_are_copied():
     kernel = convolution(size=(8, 8), blocks={"m": 4})  # the window of 4 rows has 6
     x = next(one for one in kernel.inputs if one.name == "x")

@@ -26,7 +26,7 @@ from minicc.tpu.isa import Address, Operand
 from minicc.tpu.layout import Home, round_up
 from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.steps import Point, row_major
-from minicc.tpu.windows import Window, clipped
+from minicc.tpu.windows import Window, clipped, leaves
 
 
 class Piece(NamedTuple):
@@ -97,6 +97,9 @@ class Seen:
             shape.append(count)
             steps.append(strides[dim])
             skipped.append(before)
+        for start, size, index in zip(starts[:first], sizes, operand.index, strict=False):
+            if leaves(self.kernel, index, size):  # then a step may see nothing of the array
+                shape[-1] = write.mul(shape[-1], clipped(write, start, size, 1, 1)[1])
         rows, panel = self.rows, write.div(skipped[-1], LANES)
         lane = write.sub(skipped[-1], write.mul(panel, LANES))
         place = (*map(write.mul, skipped[:-1], rows[:-1]), write.mul(panel, rows[-1]))

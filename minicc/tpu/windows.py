@@ -38,7 +38,7 @@ def window(write: Writer, layout: Layout, operand: Operand, point: Point) -> Win
     inside: Scalar = 1  # 0 if a dimension of which the block has one element stands outside
     walked = {dim: (number, stride) for number, (_, dim, stride) in enumerate(dims)}
     for dim, (index, size) in enumerate(zip(operand.index, sizes, strict=True)):
-        if not _leaves(layout.kernel, index, size):
+        if not leaves(layout.kernel, index, size):
             continue
         number, stride = walked.get(dim, (None, 1))
         extent = 1 if number is None else shape[number]
@@ -57,7 +57,7 @@ def window(write: Writer, layout: Layout, operand: Operand, point: Point) -> Win
     return element, (*skipped[:-1], write.mul(panel, pitch)), attrs
 
 
-def _leaves(kernel: Kernel, index: Index, size: int) -> bool:
+def leaves(kernel: Kernel, index: Index, size: int) -> bool:
     """Whether an index points outside of its dimension at some step."""
     spans = [stride * (kernel.axis(name).size - 1) for name, stride in index.terms]
     low, high = (index.offset + sum(edge(span, 0) for span in spans) for edge in (min, max))
