@@ -26,18 +26,16 @@ from functools import reduce
 from math import inf
 from operator import or_
 
-from minicc.graph.ir import Graph, Node, Value, users
-from minicc.kernel.build import build_kernel
-from minicc.kernel.cost import Target, cost
+from minicc.graph.ir import Graph, Node, users
+from minicc.kernel.alike import LEAVES, Made, Workshop
+from minicc.kernel.cost import Target
 from minicc.kernel.ir import Kernel, Module
 from minicc.kernel.order import buffer_names, in_order
 from minicc.kernel.positions import view_source
 from minicc.kernel.pull import Illegal
-from minicc.kernel.tile import sketch
-from minicc.kernel.update import UPDATES, base_buffer, build_update, copy_kernel
+from minicc.kernel.update import UPDATES, base_buffer, copy_kernel
 from minicc.trace import Step
 
-LEAVES = ("parameter", "constant")
 SPREAD = (*LEAVES, "iota", "broadcast_in_dim")  # what costs nothing to have again
 MOST_USERS = 32  # kernels that one node is fused into, or stored by: each is built anew to weigh it
 
@@ -48,8 +46,12 @@ class Group:
 
     roots: tuple[Node, ...]
     sides: tuple[Node, ...]
-    kernel: Kernel
-    cycles: float
+    made: Made
+
+    @property
+    def cycles(self) -> float:
+        """What the model predicts for it."""
+        return self.made.cycles
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -68,6 +70,7 @@ class _State:
     graph: Graph
     target: Target
     names: dict[Node, str]
+    workshop: Workshop
     fused: set[Node] = field(default_factory=set)
     groups: dict[Node, Group] = field(default_factory=dict)
     places: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
@@ -75,14 +78,7 @@ class _State:
 
     def build(self, roots: Sequence[Node], sides: Sequence[Node] = (), also: Node | None = None) -> Group:
         """The kernel of some nodes. also: one more that is fused in it. Raises: Illegal."""
-        fused = self.fused.union(sides, [also] if also else ())
-        if roots[0].op in UPDATES:
-            kernel = build_update(self.graph, roots[0], fused, self.buffer, self.target)
-        else:
-            values = [Value(root) for root in roots], [Value(side) for side in sides]
-            kernel = build_kernel(self.graph, values[0], fused, self.buffer, self.target, values[1])
-        cycles = cost(sketch(kernel, self.target), self.target).cycles
-        return Group(tuple(roots), tuple(sides), kernel, cycles)
+        return Group(tuple(roots), tuple(sides), self.workshop.make(roots, sides, self.fused, also))
 
     def buffer(self, node: Node) -> str:
         """What the buffer of a node's result is called: the parameter's name, out (out1, out2, ...), or
@@ -101,8 +97,7 @@ class _State:
 
     def needed_by(self, group: Group) -> set[Group]:
         """The kernels that write what a kernel reads, or updates."""
-        reads = {operand.buffer for operand in group.kernel.reads}
-        writers = {self.writers[buffer] for buffer in reads & self.writers.keys()}
+        writers = {self.writers[buffer] for buffer in group.made.reads & self.writers.keys()}
         writers |= {base_buffer(root) for root in group.roots if root.op in UPDATES}
         return {self.groups[node] for node in writers & self.groups.keys()}
 
@@ -123,7 +118,8 @@ def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Modu
     costs."""
     nodes, exact, log = graph.nodes(), log is not None, [] if log is None else log
     user_table = {node: [one for one in found if _reads(one, node)] for node, found in users(nodes).items()}
-    state = _State(graph, target, buffer_names(graph, user_table))
+    names = buffer_names(graph, user_table)
+    state = _State(graph, target, names, Workshop(graph, names, target))
     needed = _needed_in_memory(graph)
     for node in reversed(nodes):
         consumers = user_table.get(node, [])
@@ -151,8 +147,8 @@ def _with_copy(state: _State, group: Group) -> list[Kernel]:
     node = group.roots[0]
     if node.op in UPDATES and state.buffer(base_buffer(node)) != state.buffer(node):
         copy = copy_kernel(node.operands[0], state.buffer(base_buffer(node)), state.buffer(node))
-        return [copy, group.kernel]
-    return [group.kernel]
+        return [copy, group.made.kernel]
+    return [group.made.kernel]
 
 
 def _needed_in_memory(graph: Graph) -> dict[Node, str]:
@@ -199,7 +195,7 @@ def _decide(state: _State, node: Node, consumers: list[Node], needed: str, exact
         total, group = min(beside, key=lambda pair: pair[0])
         state.settle(group)
         state.places[node] = group.roots[:1]
-        return Step("", True, f"{total:.0f} cycles stored by {group.kernel.name} too, {best:.0f} else")
+        return Step("", True, f"{total:.0f} cycles stored by {group.made.name} too, {best:.0f} else")
     if refusal:
         state.settle(alone)
         state.places[node] = (node,)
@@ -228,8 +224,7 @@ def _beside(state: _State, node: Node, using: list[Group], together: list[Group]
             more = state.build(group.roots, (*group.sides, node))
         except Illegal:
             continue
-        reads = {operand.buffer for operand in more.kernel.reads}
-        if more.cycles + rest < best and state.buffer(node) not in reads:
+        if more.cycles + rest < best and state.buffer(node) not in more.made.reads:
             found.append((more.cycles + rest, more))
     return found
 
@@ -240,7 +235,7 @@ def _refusal(state: _State, node: Node, using: list[Group]) -> str:
         return "it changes its buffer in place"
     if len(using) > MOST_USERS and node.op not in SPREAD:
         return f"{len(using)} kernels would compute it again, each weighed anew for all that it reads"
-    dots = [group for group in using if any(block.op == "dot" for block in group.kernel.blocks())]
+    dots = [group for group in using if any(block.op == "dot" for block in group.made.pattern.blocks())]
     if node.op != "dot_general" and dots and not state.target.one_core and _epilogue_of_dot(node):
         return "it ends a dot's kernel: there it is computed once, and a buffer follows in any case"
     return ""
@@ -324,15 +319,15 @@ class _Neighbours:
         return self.bits[group] & -self.bits[group]
 
     def _read(self, group: Group) -> None:
-        for operand in group.kernel.inputs:
-            self.readers.setdefault(operand.buffer, set()).add(group)
+        for buffer in group.made.inputs:
+            self.readers.setdefault(buffer, set()).add(group)
 
     def of(self, group: Group) -> list[Group]:
         """The kernels that read a buffer which this one reads, and that neither need it nor are needed.
 
         A buffer that nearly all kernels read tells nothing of them.
         """
-        shared = [self.readers[operand.buffer] for operand in group.kernel.inputs]
+        shared = [self.readers[buffer] for buffer in group.made.inputs]
         near = set[Group]().union(*[found for found in shared if len(found) <= MOST_USERS]) - {group}
         if group.roots[0].op in UPDATES:
             return []
