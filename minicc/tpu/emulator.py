@@ -64,7 +64,7 @@ class Run:
         return {cause: units / self.mxus for cause, units in self.cause_units.items()}
 
 
-class _Decoded(NamedTuple):
+class Decoded(NamedTuple):
     """A bundle, prepared: what its issue depends on, and its instructions in the order they take effect."""
 
     ops: list[Instr]
@@ -73,22 +73,26 @@ class _Decoded(NamedTuple):
     cause: str
 
 
-def _decode(bundle: Bundle) -> _Decoded:
+def decode(bundle: Bundle) -> Decoded:
+    """A bundle, prepared."""
     def order(op: Instr) -> int:
         return _ORDER.index("pop" if op.info.port == "pop" else op.info.memory)
     ops = sorted(bundle.ops, key=order)
     vector = any(op.info.slot not in ("scalar", "misc") for op in ops)
-    return _Decoded(ops, {reg: op for op in ops for reg in op.reads()},
-                    [op for op in ops if op.info.queue or op.info.memory == "wait"],
-                    "vector" if vector else "scalar")
+    return Decoded(ops, {reg: op for op in ops for reg in op.reads()},
+                   [op for op in ops if op.info.queue or op.info.memory == "wait"],
+                   "vector" if vector else "scalar")
 
 
-class _Emulator:
-    def __init__(self, program: Program, core: Core, exposed: bool, max_bundles: int) -> None:
+class Emulator:
+    """A run, one bundle at a time."""
+
+    def __init__(self, program: Program, core: Core, exposed: bool = False, max_bundles: int = 0) -> None:
         self.core, self.exposed, self.max_bundles = core, exposed, max_bundles
-        self.code = [_decode(bundle) for bundle in program.bundles]
+        self.code = [decode(bundle) for bundle in program.bundles]
         self.kernels = {pc: name.removeprefix(KERNEL_LABEL) for name, pc in program.labels
                         if name.startswith(KERNEL_LABEL)}
+        self.now = self.following = 0  # the next bundle's cycle, if nothing stalls it, and its pc
         self.issued = 0
         self.current: Instr | None = None  # whom to blame
         self.kernel = ""
@@ -97,21 +101,11 @@ class _Emulator:
         self.causes, self.cycles = Counter[str](), Counter[str]()  # by cause, times MXUs; by kernel
 
     def loop(self) -> dict[str, np.ndarray]:
-        """Issue bundles until one of them halts. Returns: the outputs."""
-        core, now, following = self.core, 0, 0
+        """Go on until a bundle halts. Returns: the outputs."""
+        core = self.core
         try:
             while not core.halted:
-                core.pc, self.current = following, None
-                bundle = self._fetch(core.pc)
-                core.now = self._issue(bundle, now)
-                for self.current in bundle.ops:
-                    core.execute(self.current)
-                core.commit()
-                now, following = core.now + 1, core.pc + 1
-                self._charge(bundle.cause, now)
-                if core.target is not None:
-                    now, following, core.target = now + core.spec.branch_cycles, core.target, None
-                    self._charge("scalar", now)
+                self.advance()
             self.current = core.halted
             core.check_halt()
             return core.memory.outputs()
@@ -121,7 +115,33 @@ class _Emulator:
                 found.at = self.current.locs + found.at
             raise
 
-    def _fetch(self, pc: int) -> _Decoded:
+    def advance(self) -> None:
+        """Issue a bundle, execute it, and find out which one follows."""
+        core = self.core
+        core.pc, self.current = self.following, None
+        bundle = self._fetch(core.pc)
+        self.issue(bundle)
+        self.following = core.pc + 1
+        if core.target is not None:
+            self.following, core.target = core.target, None
+            self.branch()
+
+    def issue(self, bundle: Decoded) -> None:
+        """Wait until a bundle can issue; then all that it does."""
+        core = self.core
+        core.now = self._ready(bundle)
+        for self.current in bundle.ops:
+            core.execute(self.current)
+        core.commit()
+        self.now = core.now + 1
+        self._charge(bundle.cause, self.now)
+
+    def branch(self) -> None:
+        """The cycles that a branch costs when it is taken."""
+        self.now += self.core.spec.branch_cycles
+        self._charge("scalar", self.now)
+
+    def _fetch(self, pc: int) -> Decoded:
         if pc >= len(self.code):
             raise fault("the program runs off its end", need="shalt in the last bundle")
         if self.issued >= self.max_bundles:
@@ -132,9 +152,9 @@ class _Emulator:
         self.kernel = self.kernels.get(pc, self.kernel)
         return self.code[pc]
 
-    def _issue(self, bundle: _Decoded, now: int) -> int:
+    def _ready(self, bundle: Decoded) -> int:
         """The cycle in which a bundle issues; the stall before it is charged."""
-        issue, cause, ready = now, "", self.core.ready
+        issue, cause, ready = self.now, "", self.core.ready
         try:
             late = max(bundle.reads, key=ready.__getitem__, default=None)
         except KeyError as unwritten:
@@ -156,11 +176,11 @@ class _Emulator:
     def _charge(self, cause: str, end: int) -> None:
         """Everything since the last charge, until `end`, had this cause."""
         if end > self.end and (cause, self.kernel) != self.account:
-            self._close()
+            self.close()
             self.account = cause, self.kernel
         self.end = end
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """Account for the latest cycles: busy MXUs take their share, the cause the rest."""
         if self.end > self.start:
             (cause, kernel), cycles, busy = self.account, self.end - self.start, 0
@@ -176,7 +196,7 @@ class _Emulator:
         """The whole program, and everything that happened."""
         with np.errstate(all="ignore"):
             outputs = self.loop()
-        self._close()
+        self.close()
         memory, mxus = self.core.memory, self.core.mxus
         causes = {cause: units for cause, units in self.causes.items() if units}
         busy = sum(mxu.busy_cycles for mxu in mxus)
@@ -198,4 +218,4 @@ def run(
     """
     verify(program)
     core = Core(program, inputs, overlap_weights, trace)
-    return _Emulator(program, core, exposed, max_bundles).run()
+    return Emulator(program, core, exposed, max_bundles).run()

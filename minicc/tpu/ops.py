@@ -165,7 +165,7 @@ OPS: dict[str, OpInfo] = {
     "vsplat": _op("vector", "v = n", vector.splat),
     "vlaneseq": _op("vector", "v =", lambda: Lanes(np.indices(vector.TILE, np.int32)[1])),  # a lane's number
     "vsubseq": _op("vector", "v =", lambda: Lanes(np.indices(vector.TILE, np.int32)[0])),  # a sublane's
-    "vrot.slane": _op("vector", "v = v s", vector.rotate(0)),  # sublane i goes to i + s, around the end
+    "vrot.slane": _op("vector", "v = v s", vector.rotate(-2)),  # sublane i goes to i + s, around the end
     "vpack.bf16": _op("vector", "v = v v", vector.pack),  # rows 0-7 and 8-15 of a 16-row tile
     "vunpack.lo.bf16": _op("vector", "v = v", vector.unpack(0)),  # rows 0-7
     "vunpack.hi.bf16": _op("vector", "v = v", vector.unpack(1)),  # rows 8-15
@@ -180,7 +180,7 @@ OPS: dict[str, OpInfo] = {
     # 16 pushes of 8 rows (fewer: the rest is garbage), marked begin and end, then 16 pops of 8 rows
     **{f"{name}.xlane.{t}.xlu": _op("xlu", "v", vector.across(f.reduce, t))
        for name, f in ({"vadd": np.add} | _EXTREME).items() for t in ("f32", "s32")},
-    "vrot.lane.xlu": _op("xlu", "v s", vector.rotate(1)),
+    "vrot.lane.xlu": _op("xlu", "v s", vector.rotate(-1)),
     "vbcast.lane.xlu": _op("xlu", "v s", vector.broadcast),
     "vxpose.xlu": _op("xlu", "v", "transpose", "begin end"),
     "vpop.xlu": _op("xlu.pop", "v =", "pop"),

@@ -12,8 +12,9 @@ the array is empty, as in a simulator of a lone array (tests/systolic.py). Every
 the FIFO of results when it issues, for the array cannot be stopped; bundles issue in order, so a push without
 a place would wait for a pop behind it forever: that is a fault, not a hang.
 
-Values are lazy: one matrix product per run of rows pushed with the same weights, when its first result is
-popped. The real unit's protocol is not public; the TPUv1 paper describes weight-stationary arrays with a
+Values are lazy: a pop computes the product of all rows pushed so far with the same weights. It is computed in
+blocks of BLOCK rows, counted from the swap, so that a row gives the same bits whoever is in its block and
+whoever asks when. The real unit's protocol is not public; the TPUv1 paper describes weight-stationary arrays with a
 shadow copy. What to read next: tests/systolic.py for why 254, core.py for who calls this.
 """
 
@@ -26,6 +27,8 @@ import numpy as np
 
 from minicc.tpu.machine import LANES, SUBLANES, TPUSpec
 from minicc.tpu.vector import TILE, Lanes, fault
+
+BLOCK = 24  # rows of a matrix product; sgemm's kernels take 8, 12 or 24 at a time on the CPUs measured
 
 
 class Queue:
@@ -56,23 +59,35 @@ class Queue:
         return self.results.popleft()[1]
 
 
-class _Product:
-    """Rows that met the same weights: computed once, when somebody asks."""
+class Product:
+    """Rows that met the same weights: computed when somebody asks."""
 
     def __init__(self, kind: str, weights: np.ndarray) -> None:
         self.kind, self.weights = kind, weights
-        self.rows: list[np.ndarray] = []
-        self.values: np.ndarray | None = None
+        self.rows: tuple[np.ndarray, ...] = ()  # what is not computed yet
+        self.count = 0  # of all rows
+        self.values = np.zeros((0, LANES), np.float32)  # the last rows of those that are computed
+        self.done = 0  # how many these are
 
-    def part(self, start: int, count: int) -> Lanes:
-        """8 rows of it, or fewer and garbage behind them."""
-        if self.values is None:
-            self.values = np.concatenate(self.rows) @ self.weights
-        if count == SUBLANES:
-            return Lanes(self.values[start:start + count])
-        data, known = np.zeros(TILE, np.float32), np.zeros(TILE, bool)
-        data[:count], known[:count] = self.values[start:start + count], True
-        return Lanes(data, known, "behind the rows of a vmatmul")
+    def add(self, rows: np.ndarray) -> int:
+        """More rows. Returns: the number of the first."""
+        self.rows += rows,
+        self.count += len(rows)
+        return self.count - len(rows)
+
+    def part(self, start: int, count: int) -> np.ndarray:
+        """So many rows of the product. Each is asked for once, and in order."""
+        if start + count > self.done:
+            first = self.done % BLOCK
+            block = np.zeros((-(-(first + self.count - self.done) // BLOCK) * BLOCK, LANES), np.float32)
+            np.concatenate(self.rows, out=block[first:first + self.count - self.done])
+            product = (block.reshape(-1, BLOCK, LANES) @ self.weights).reshape(-1, LANES)
+            product = product[first:first + self.count - self.done]
+            left = self.values[len(self.values) - (self.done - start):] if start < self.done else None
+            self.values = product if left is None else np.concatenate((left, product))
+            self.rows, self.done = (), self.count
+        start -= self.done - len(self.values)
+        return self.values[start:start + count]
 
 
 class Mxu(Queue):
@@ -81,9 +96,10 @@ class Mxu(Queue):
     def __init__(self, name: str, spec: TPUSpec, overlap_weights: bool = True) -> None:
         super().__init__(name)
         self.spec, self.overlap_weights = spec, overlap_weights
-        self.shadow, self.held = np.zeros((spec.mxu_side, LANES), np.float32), 0  # rows of it so far
+        self.shadow: tuple[np.ndarray, ...] = ()
+        self.held = 0  # rows of it so far
         self.shadow_kind, self.transposed = "", False
-        self.product = _Product("", self.shadow)
+        self.product = Product("", np.zeros((spec.mxu_side, LANES), np.float32))
         self.weights_free_at = self.drained_at = self.busy_cycles = 0
         self.passes = {"f32": spec.f32_passes, "bf16": 1}
 
@@ -96,27 +112,25 @@ class Mxu(Queue):
     def push_weights(self, now: int, rows: np.ndarray, kind: str, transposed: bool = False) -> None:
         """Rows of weights slide into the shadow copy; transposed, they are its columns."""
         other = (kind, transposed) != (self.shadow_kind, self.transposed)
-        if self.held == len(self.shadow) or (self.held and other):
+        if self.held == self.spec.mxu_side or (self.held and other):
             raise fault(f"{self.name}: the shadow weights are complete, or of another kind",
                         f"{self.held} rows of {self.shadow_kind}", "a vmatmul with swap before")
-        self.shadow[self.held:self.held + len(rows)] = rows
+        self.shadow += rows,
         self.held, self.shadow_kind, self.transposed = self.held + len(rows), kind, transposed
         self.weights_free_at = now + len(rows) * self.passes[kind]
 
     def push_rows(self, now: int, rows: np.ndarray, kind: str, swap: bool) -> None:
         """1 to 8 rows (bf16: 16) meet the active weights; `swap` makes the shadow active first, for free."""
-        if swap and self.held != len(self.shadow):
-            raise fault(f"{self.name}: swap of incomplete weights", f"{self.held} rows", len(self.shadow))
+        if swap and self.held != self.spec.mxu_side:
+            raise fault(f"{self.name}: swap of incomplete weights", f"{self.held} rows", self.spec.mxu_side)
         if swap:
-            weights, self.held = self.shadow.copy(), 0
-            self.product = _Product(self.shadow_kind, weights.T if self.transposed else weights)
+            weights = np.concatenate(self.shadow)
+            self.product = Product(self.shadow_kind, weights.T if self.transposed else weights)
+            self.shadow, self.held = (), 0
         if self.product.kind != kind:
             raise fault(f"{self.name}: no active weights of this kind", self.product.kind or "none",
                         f"{kind} weights, made active by swap")
-        if self.product.values is not None:  # what was popped is fixed; the next rows are a new product
-            self.product = _Product(kind, self.product.weights)
-        first, passes = sum(map(len, self.product.rows)), self.passes[kind]
-        self.product.rows.append(rows)
+        first, passes = self.product.add(rows), self.passes[kind]
         for start in range(0, len(rows), SUBLANES):
             count = min(SUBLANES, len(rows) - start)
             self.drained_at = now + self.spec.mxu_fill_cycles + (start + count) * passes
@@ -135,4 +149,9 @@ class Mxu(Queue):
     def pop(self) -> Lanes:
         """The oldest result: 8 rows, or fewer and garbage behind them."""
         product, start, count = self.results.popleft()[1]
-        return product.part(start, count)
+        values = product.part(start, count)
+        if count == SUBLANES:
+            return Lanes(values)
+        data, known = np.zeros(TILE, np.float32), np.zeros(TILE, bool)
+        data[:count], known[:count] = values, True
+        return Lanes(data, known, "behind the rows of a vmatmul")

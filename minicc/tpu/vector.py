@@ -7,7 +7,8 @@ In the manner of a memory sanitizer, a register carries for each lane whether it
 whoever makes a lane *visible* (a sum across lanes, a matrix product, a DMA out) faults, and `origin` names
 where the first garbage came from. A select takes the flags of the side it takes.
 
-Invariants: data is (8, 128) of 32 bits, or bool for a mask; no function changes its operands. `known` is the
+Invariants: data is (8, 128) of 32 bits, or bool for a mask, or many such tiles, (..., 8, 128), for which the
+functions here do the same; no function changes its operands. `known` fits data by broadcasting, and is the
 object KNOWN in all but few registers, so that the flags cost next to nothing. f32 as in IEEE 754, NaN and
 infinities included. A real chip has no such flags, and computes on the garbage; LLVM's MemorySanitizer is
 the paper to read (Stepanov and Serebryany, 2015). What to read next: ops.py, which says which op does what.
@@ -44,8 +45,8 @@ class Lanes(NamedTuple):
 
     def require(self, rows: int = SUBLANES) -> None:
         """The first `rows` sublanes become visible. Raises: MachineFault if a lane of them is garbage."""
-        if self.known is not KNOWN and not self.known[:rows].all():
-            sublane, lane = np.argwhere(~self.known[:rows])[0]
+        if self.known is not KNOWN and not self.known[..., :rows, :].all():
+            *_, sublane, lane = np.argwhere(~self.known[..., :rows, :])[0]
             where = f"garbage in sublane {sublane}, lane {lane} ({self.origin or 'never written'})"
             raise fault("uninitialised read", where, "written lanes, or a mask over the others")
 
@@ -89,13 +90,13 @@ def select(mask: Lanes, a: Lanes, b: Lanes) -> Lanes:
 
 
 def rotate(axis: int) -> Callable[[Lanes, int], Lanes]:
-    """Lane (or sublane) i to i + n, around the end; whether it is known moves with it."""
+    """Lane (axis -1) or sublane (-2) i to i + n, around the end; whether it is known moves with it."""
     return lambda a, n: Lanes(np.roll(a.data, n, axis), tidy(np.roll(a.known, n, axis)), a.origin)
 
 
 def broadcast(a: Lanes, lane: int) -> Lanes:
     """One lane of each row in all of them."""
-    data, known = (np.repeat(part[:, lane % LANES, None], LANES, axis=1) for part in (a.data, a.known))
+    data, known = (np.repeat(part[..., lane % LANES, None], LANES, axis=-1) for part in (a.data, a.known))
     return Lanes(data, tidy(known), a.origin)
 
 
@@ -127,20 +128,33 @@ def round_bf16(x: np.ndarray) -> np.ndarray:
 def packed_rows(data: np.ndarray) -> np.ndarray:
     """The 16 rows of a packed register as f32: row 2s is the low half of sublane s, 2s + 1 the high."""
     words = data.view(np.uint32)
-    return np.stack((words << 16, words & 0xFFFF0000), axis=1).reshape(2 * SUBLANES, LANES).view(np.float32)
+    halves = np.stack((words << 16, words & 0xFFFF0000), axis=-2)
+    return halves.reshape(*data.shape[:-2], 2 * SUBLANES, LANES).view(np.float32)
 
 
 def pack(a: Lanes, b: Lanes) -> Lanes:
     """Two registers of f32, rows 0-7 and 8-15 of a tile -> one of bf16, two rows to a sublane."""
-    rows = round_bf16(np.concatenate((a.data.view(np.float32), b.data.view(np.float32))))
-    known = np.concatenate((a.known, b.known))
-    return Lanes(rows[0::2] | rows[1::2] << 16, tidy(known[0::2] & known[1::2]), a.origin or b.origin)
+    rows = round_bf16(_above(a.data.view(np.float32), b.data.view(np.float32)))
+    known = KNOWN
+    if a.known is not KNOWN or b.known is not KNOWN:
+        flags = _above(a.known, b.known)
+        known = tidy(flags[..., 0::2, :] & flags[..., 1::2, :])
+    return Lanes(rows[..., 0::2, :] | rows[..., 1::2, :] << 16, known, a.origin or b.origin)
+
+
+def _above(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The rows of one, then those of the other."""
+    return np.concatenate(np.broadcast_arrays(a, b), axis=-2)
 
 
 def unpack(half: int) -> Callable[[Lanes], Lanes]:
     """Rows 0-7 (half 0) or 8-15 of a packed register, as f32."""
-    rows = slice(half * SUBLANES, (half + 1) * SUBLANES)
-    return lambda a: Lanes(packed_rows(a.data)[rows], tidy(np.repeat(a.known, 2, axis=0)[rows]), a.origin)
+    rows = (..., slice(half * SUBLANES, (half + 1) * SUBLANES), slice(None))
+
+    def apply(a: Lanes) -> Lanes:
+        known = KNOWN if a.known is KNOWN else tidy(np.repeat(a.known, 2, axis=-2)[rows])
+        return Lanes(packed_rows(a.data)[rows], known, a.origin)
+    return apply
 
 
 def across(reduce: Callable, kind: str) -> Callable[[Lanes], Lanes]:
@@ -154,10 +168,10 @@ def across(reduce: Callable, kind: str) -> Callable[[Lanes], Lanes]:
     def apply(a: Lanes) -> Lanes:
         known = a.known
         if known is not KNOWN:
-            known = np.repeat(known[:, :1], LANES, axis=1)
+            known = np.repeat(known[..., :1], LANES, axis=-1)
             Lanes(a.data, a.known | ~known, a.origin).require()
-        total = reduce(a.data.view(dtype), axis=1, keepdims=True, dtype=dtype)
-        return Lanes(np.repeat(total, LANES, axis=1), known, a.origin)
+        total = reduce(a.data.view(dtype), axis=-1, keepdims=True, dtype=dtype)
+        return Lanes(np.repeat(total, LANES, axis=-1), known, a.origin)
     return apply
 
 
