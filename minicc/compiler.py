@@ -54,7 +54,7 @@ from minicc.tpu.lower import lower
 from minicc.tpu.machine import TPUSpec
 from minicc.tpu.registers import allocate
 from minicc.tpu.schedule import schedule
-from minicc.trace import PassRecord, Step
+from minicc.trace import Event, PassRecord, Step
 
 MODES = ("vector", "lane")  # how a gpu's program runs
 
@@ -253,8 +253,15 @@ class Compiled:
         spec = self.levels.device.spec
         if isinstance(spec, TPUSpec):
             moved = [type.elements * WORD_BYTES for _, type in (*self.module.inputs, *self.module.outputs)]
-            return TPUProfile(spec, self.reports[0], sum(moved))
+            return TPUProfile(spec, self.reports[0], sum(moved), self.events)
         return GPUProfile(self.device, tuple(self.reports))
+
+    def events(self) -> tuple[Event, ...]:
+        """What a tpu does from cycle to cycle, in a run on zeros."""
+        zeros = {name: np.zeros(type.shape, type.dtype.numpy) for name, type in self.module.inputs}
+        program = self.program
+        assert isinstance(program, Program)
+        return run_tpu(program, {**zeros, **self.module.constants}, trace=True).events
 
     def explain(self, kernel: str = "") -> str:
         """Why these kernels, tiles and places, and what they were weighed against. kernel: the one to

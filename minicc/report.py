@@ -14,11 +14,15 @@ on this CPU's clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from minicc.errors import CompileError
 from minicc.tpu.emulator import Run
 from minicc.tpu.machine import TPUSpec
+from minicc.trace import Event, chrome_trace
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class TPUProfile:
     spec: TPUSpec
     run: Run
     compulsory_bytes: int
+    events: Callable[[], Sequence[Event]] = tuple  # runs it once more, and tells what happened when
 
     @property
     def cycles(self) -> int:
@@ -49,6 +54,17 @@ class TPUProfile:
         """The resource that works longest, and for how many cycles."""
         hbm = self.run.hbm_charged_bytes / self.spec.hbm_bytes_per_cycle
         return max(("hbm", hbm), ("mxu", self.run.mxu_busy_cycles / self.run.mxus), key=lambda pair: pair[1])
+
+    def save(self, path: str | Path) -> None:
+        """Write what happened when, as a trace for chrome://tracing or ui.perfetto.dev.
+
+        Raises: CompileError when the place cannot be written.
+        """
+        text = json.dumps(chrome_trace(self.events(), self.spec.clock_ghz))
+        try:
+            Path(path).write_text(text, encoding="utf-8")
+        except OSError as failure:
+            raise CompileError("profile", f"cannot write {path}", got=failure.strerror) from failure
 
     def __str__(self) -> str:
         spec, name, least = self.spec, *self.bound
