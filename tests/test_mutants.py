@@ -92,7 +92,7 @@ def without_the_last_block(patch: pytest.MonkeyPatch) -> dict[str, Callable]:
 
 def one_place_for_all(patch: pytest.MonkeyPatch) -> dict[str, Callable]:
     """The memory plan puts each buffer at the first byte."""
-    patch.setattr(memory, "_first_fit", lambda others, size, first, last: 0)
+    patch.setattr(memory, "_fit", lambda place, others: place)
     return {}
 
 

@@ -105,10 +105,10 @@ class MemoryPlan:
         """Whether kernels work on a buffer where it lies. Raises: CompileError if the plan forgot it."""
         return self.at(buffer).view != NOWHERE
 
-    def sharing(self, buffer: str) -> list[str]:
-        """The other buffers that have bytes in common with this one, not counting what is fetched."""
-        place = self.placements[buffer]
-        return [one.buffer for one in self.placements.values() if one is not place and one.meets(place)]
+    def sharing(self, place: Placement) -> list[Placement]:
+        """The other placements that have bytes in common with this one."""
+        return [one for one in (*self.placements.values(), *self.fetched.values())
+                if one is not place and one.meets(place)]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from minicc.compiler import Compiled, Levels
 from minicc.graph.evaluate import evaluate
 from minicc.kernel.evaluate import allocate, evaluate_kernel, evaluate_pipelined
 from minicc.kernel.evaluate import evaluate as evaluate_kernels
+from minicc.kernel.memory import Placement
 from minicc.tpu.isa import Program
 
 POISON = 255  # in each byte: nan in every float
@@ -34,14 +35,25 @@ def _named(at: Levels, inputs: Arrays) -> dict[str, np.ndarray]:
 
 
 def _planned(at: Levels, inputs: Arrays) -> list[np.ndarray]:
-    """The kernels, in the memory that the plan gives them: what one writes destroys all that lies there."""
-    buffers = allocate(at.module, _named(at, inputs))
-    for kernel in at.module.kernels:
+    """The kernels, in the memory that the plan gives them: what one writes, and what is fetched, destroys all
+    that lies there."""
+    buffers, near, plan = allocate(at.module, _named(at, inputs)), dict[str, np.ndarray](), at.plan
+
+    def destroy(place: Placement) -> None:
+        for other in plan.sharing(place):
+            held = near if other is plan.fetched.get(other.buffer) else buffers
+            if other.buffer in held:
+                held[other.buffer].reshape(-1).view(np.uint8).fill(POISON)
+
+    for number, kernel in enumerate(at.module.kernels):
+        for name, place in plan.fetched.items():
+            if place.first == number:
+                near[name] = buffers[name].copy()
+                destroy(place)
         with np.errstate(all="ignore"):
-            evaluate_kernel(kernel, buffers)
+            evaluate_kernel(kernel, buffers | near)
         for operand in kernel.outputs:
-            for other in at.plan.sharing(operand.buffer):
-                buffers[other].reshape(-1).view(np.uint8).fill(POISON)
+            destroy(plan.placements[operand.buffer])
     return [buffers[name].reshape(type.shape) for name, type in at.module.outputs]
 
 
