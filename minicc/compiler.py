@@ -13,7 +13,7 @@ assignment, codegen per backend. Read next: graph/simplify.py, kernel/fuse.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from time import perf_counter
@@ -36,6 +36,8 @@ from minicc.kernel.memory import WORD_BYTES, MemoryPlan, plan
 from minicc.kernel.memory_map import MemoryMap
 from minicc.kernel.pipeline import PipelinedKernel, pipeline
 from minicc.kernel.tile import tile
+from minicc.kernel.tune import tune as tune_tiles
+from minicc.kernel.tune_cache import user_cache
 from minicc.report import GPUProfile, TPUProfile
 from minicc.slots import current_slots, in_force, mark_used, run_pass
 from minicc.structure import (
@@ -62,10 +64,12 @@ MODES = ("vector", "lane")  # how a gpu's program runs
 @dataclass(frozen=True)
 class Options:
     """What may be traded for speed. fast_math: simplify may change the last bits, and takes nan and
-    infinities for absent. precision: of the factors of f32 products, one of PRECISIONS."""
+    infinities for absent. precision: of the factors of f32 products, one of PRECISIONS. tune: each kernel is
+    measured in its likeliest tiles, which takes time now."""
 
     fast_math: bool = False
     precision: str = "f32"
+    tune: bool = False
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -102,7 +106,7 @@ class Pass(NamedTuple):
     """One line of the compiler: its name (and slot), the function, the level it fills in, how it is called.
 
     call(run, at): `run` calls the function or what is in its slot; `at` is the Levels so far. only: a kind of
-    device.
+    device. asked: the option without which it does not run.
     """
 
     name: str
@@ -110,6 +114,11 @@ class Pass(NamedTuple):
     fills: str
     call: Callable[[Callable, Levels], Any]
     only: str = ""
+    asked: str = ""
+
+    def runs(self, device: Device, options: Options) -> bool:
+        """Whether it is part of compiling for this device with these options."""
+        return device.name.startswith(self.only) and (not self.asked or getattr(options, self.asked))
 
 
 PASSES: tuple[Pass, ...] = (
@@ -118,6 +127,9 @@ PASSES: tuple[Pass, ...] = (
     Pass("legalize", legalize, "graph", lambda run, at: run(at.graph)),
     Pass("fuse", fuse, "module", lambda run, at: run(at.graph, at.device.target)),
     Pass("tile", tile, "module", lambda run, at: at.each_kernel(lambda k: run(k, at.device.target))),
+    Pass("tune", tune_tiles, "module",
+         lambda run, at: run(at.module, at.device.target, repr(at.device.spec), partial(measure, at.device),
+                             cache=None if at.slots else user_cache()), "tpu", "tune"),
     Pass("plan", plan, "plan", lambda run, at: run(at.module, at.device.target)),
     Pass("pipeline", pipeline, "pipelined",
          lambda run, at: tuple(run(k, resident=at.resident(k)) for k in at.module.kernels), "tpu"),
@@ -135,9 +147,7 @@ def run_passes(graph: Graph, device: Device, logging: bool = False, options: Opt
     the last pass to run."""
     levels = Levels(device, graph, options=options, slots=current_slots())
     before: object = graph
-    for name, function, fills, call, only in PASSES:
-        if not device.name.startswith(only):
-            continue
+    for name, function, fills, call, *_ in (line for line in PASSES if line.runs(device, options)):
         log: list[Step] | None = [] if logging else None
         started = perf_counter()
         after = call(partial(run_pass, name, function, log=log), levels)
@@ -147,6 +157,16 @@ def run_passes(graph: Graph, device: Device, logging: bool = False, options: Opt
         if name == until:
             break
     return levels
+
+
+def measure(device: Device, module: Module, inputs: Mapping[str, np.ndarray]) -> tuple[int, list[np.ndarray]]:
+    """The cycles that tiled kernels take on an emulated TPU, and their outputs."""
+    levels = Levels(device, Graph(module.name, (), ()), module)
+    rest = PASSES[[line.name for line in PASSES].index("plan"):]
+    for name, function, fills, call, *_ in (line for line in rest if line.runs(device, levels.options)):
+        setattr(levels, fills, call(partial(run_pass, name, function), levels))
+    report = run_tpu(levels.program, {**module.constants, **inputs})
+    return report.cycles, [report.outputs[name] for name, _ in module.outputs]
 
 
 @dataclass(frozen=True)
@@ -288,6 +308,9 @@ def compile_graph(graph: Graph, device: Any = None, mode: str = "vector",
     if mode not in MODES or (mode == "lane" and not where.name.startswith("gpu")):
         raise CompileError("device", f"{where.name} has no such mode", got=repr(mode),
                            need="vector or, on a gpu, lane")
+    if options.tune and not where.name.startswith("tpu"):
+        raise CompileError("tune", "tiles are measured in a TPU's cycles", got=where.name, need="a tpu",
+                           hint='device="tpu"; on a gpu, profile() counts what lane mode does')
     key = (structure(graph), repr(where), options, current_slots())
     lines = tuple(graph.lines(node) for node in graph.nodes())
     fresh = key not in _cache

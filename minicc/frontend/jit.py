@@ -178,13 +178,15 @@ def _identifier(path: str) -> str:
 
 
 def jit(fn: Callable | None = None, device: str | None = None, *,
-        static_argnames: str | Sequence[str] = (), fast_math: bool = False, precision: str = "f32") -> Any:
+        static_argnames: str | Sequence[str] = (), fast_math: bool = False, precision: str = "f32",
+        tune: bool = False) -> Any:
     """fn, compiled: traced once for each kind of arguments (structure, shapes, dtypes, static values).
 
     static_argnames: arguments that are settings, not tensors; each value is compiled for. fast_math: simplify
     as if there were no nan and no infinities, and last bits did not matter. precision: "f32", or "bf16" to
-    round the factors of f32 products (not the sums). Side effects of fn happen while tracing, once. Works as
-    a decorator, with arguments or without.
+    round the factors of f32 products (not the sums). tune: on a tpu, run each kernel in its likeliest tiles
+    and keep the fastest; measurements are kept on disk (MINICC_CACHE: where, or off). Side effects of fn
+    happen while tracing, once. Works as a decorator, with arguments or without.
 
     >>> double = jit(lambda x: x + x)
     >>> double(Tensor([1., 2.])).tolist()
@@ -193,23 +195,23 @@ def jit(fn: Callable | None = None, device: str | None = None, *,
     find(device, user_line())
     if fn is None:
         return partial(jit, device=device, static_argnames=static_argnames, fast_math=fast_math,
-                       precision=precision)
+                       precision=precision, tune=tune)
     if not callable(fn):
         got, hint = f"a {type(fn).__name__}", "jit(f)(x), not jit(f(x))"
         fail("jit", "this is not a function", got, hint=hint, kind=CompileError)
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    return Jit(fn, device, static, Options(fast_math, precision))
+    return Jit(fn, device, static, Options(fast_math, precision, tune))
 
 
 def compile(fn: Callable, *args: Any, device: str | None = None, fast_math: bool | None = None,
-            precision: str | None = None, **kwargs: Any) -> CompiledFunction:
+            precision: str | None = None, tune: bool | None = None, **kwargs: Any) -> CompiledFunction:
     """fn compiled for arguments like these: something to call and to look into. Settings: see jit.
 
     >>> compile(lambda x: x + x, Tensor([1., 2.]))(Tensor([3., 4.])).tolist()
     [6.0, 8.0]
     """
     made = fn if isinstance(fn, Jit) else jit(fn)
-    wishes = {"fast_math": fast_math, "precision": precision}
+    wishes = {"fast_math": fast_math, "precision": precision, "tune": tune}
     given = {name: value for name, value in wishes.items() if value is not None}
     if device is not None or given:
         settings: Any = {**vars(made.options), **given}

@@ -176,10 +176,11 @@ class _Why:
         same = [one for one in tried if one.blocks == chosen]
         bytes = f", {size_text(same[0].fast_bytes)} of fast memory" if same and self.target.one_core else ""
         yield f"{' '.join(f'{name}={block}' for name, block in chosen.items())}{bytes}"
-        for one in [one for one in tried if one not in same][:RUNNERS_UP]:
+        measured = self._about(kernel, "tune")
+        yield from map(str, measured)
+        for one in [one for one in tried if one not in same][:0 if measured else RUNNERS_UP]:
             blocks = " ".join(f"{name}={block}" for name, block in one.blocks.items())
             yield f"not {blocks}: {one.cost.cycles:,.0f} cycles, {one.cost.cycles / mine - 1:+.0%}"
-        yield from map(str, self._about(kernel, "tune"))
 
     def _bytes(self, number: int) -> str:
         """The bytes of what crosses; how many times it does, if more than once."""

@@ -85,7 +85,7 @@ def bisect(graph: Graph, inputs: Arrays, device: Any = None, skip: Collection[st
     clean = Finding(levels.device.name, "float32", level="graph")
     found = judge(clean, partial(evaluate, graph, inputs))
     for line in PASSES:
-        if found or line.name in skip or not levels.device.name.startswith(line.only):
+        if found or line.name in skip or not line.runs(levels.device, levels.options):
             continue
         before, clean = levels.graph, Finding(levels.device.name, line.name)
         found = judge(clean, partial(_apply, line, levels))
