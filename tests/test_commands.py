@@ -230,7 +230,7 @@ BAD = [
     (["show", "notes.txt"], "a program of unknown kind. got notes.txt"),
     (["show", "-c", DENSE, "--level", "bundles"], "invalid choice: 'bundles'"),
     (["show", "-c", DENSE, "--device", "tpu:v55"], "no such device. got 'tpu:v55'"),
-    (["show", "-c", DENSE, "--device", "tpu:v55"], "try: tpu:v5e"),
+    (["show", "-c", DENSE, "--device", "tpu:v5ee"], "try: tpu:v5e"),
     (["show", "-c", DENSE, "--debug", "lots"], "MINICC_DEBUG is not a level. got lots"),
     (["show", "-c", DENSE, "--wat"], "unrecognized arguments: --wat"),
     (["show", "-c", DENSE, "--level", "pipelined"], "only a TPU's copies are explicit"),

@@ -33,6 +33,7 @@ COMMANDS = {
     "show": ("minicc.tools.show", "print a program at one level: graph, kernels, ...; or why it is so"),
     "run": ("minicc.tools.run", "run a program and summarise what comes out"),
     "draw": ("minicc.tools.draw", "draw a program's graph, kernels and pipelines as SVG and PNG"),
+    "profile": ("minicc.tools.profile", "say where a TPU's cycles go, on machines as they are or might be"),
     "machines": ("minicc.tools.machines", "print the emulated machines and where their numbers come from"),
     "opt": ("minicc.tools.opt", "run passes over a graph file and print what is left"),
     "bench": ("minicc.tools.bench", "time known programs beside numpy, and check what they compute"),
