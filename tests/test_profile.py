@@ -79,6 +79,12 @@ def test_a_number_that_programs_do_not_feel_pays_nothing(capsys: pytest.CaptureF
     assert out.splitlines()[-1] == "ici_gb_per_s stops paying at 90: 1.00 times as fast as 45"
 
 
+def test_with_one_vector_slot_vector_work_is_the_bound(capsys: pytest.CaptureFixture[str]):
+    _, out, _ = profile(["-c", "softmax(rand(512,512))", "--sweep", "vector_slots=1", "--json"], capsys)
+    row, = json.loads(out)
+    assert row["bound"].startswith("vector") and row["causes"]["vector"] > row["cycles"] / 2
+
+
 def test_twice_the_clock_at_the_same_cycles_is_half_the_time(capsys: pytest.CaptureFixture[str]):
     """With HBM's bandwidth in bytes per cycle held, nothing but the clock changes."""
     times = []

@@ -1,9 +1,9 @@
 """`minicc profile`: where the cycles of a program go, on a machine as it is or as it might be.
 
     $ minicc profile -c 'relu(rand(512,512) @ rand(512,512))' --sweep mxus=1,2,4,8
-    mxus    cycles       us  faster  pays  bound by  where the cycles go
-    1        58634    39.09                mxu  84%  mxu 84%, dma 8%, mxu wait 7%
-    2        31990    21.33   1.83x   87%  mxu  77%  mxu 77%, dma 14%, mxu wait 6%
+    mxus    cycles       us  faster  pays  bound by     where the cycles go
+    1        58634    39.09                mxu  84%     mxu 84%, dma 8%, mxu wait 7%
+    2        31990    21.33   1.83x   87%  mxu  77%     mxu 77%, dma 14%, mxu wait 6%
     ...
     mxus pays all the way
 
@@ -54,10 +54,11 @@ class Point:
 
     @property
     def bound(self) -> str:
-        """What works longest, and how much of the time."""
+        """What works longest, and how much of the time: HBM, the MXUs, or bundles of vector work."""
         if self.profile is None:
             return ""
-        name, cycles = self.profile.bound
+        vector = ("vector", self.profile.causes.get("vector", 0.0))
+        name, cycles = max(self.profile.bound, vector, key=lambda pair: pair[1])
         return f"{name} {cycles / self.profile.cycles:4.0%}"
 
     def causes(self) -> dict[str, float]:
@@ -199,7 +200,7 @@ def table(points: Sequence[Point], sweeps: Mapping[str, list[str]]) -> list[str]
     """A line for each value of one number, and the verdict."""
     name, = sweeps
     width = max(len(name), *map(len, sweeps[name]))
-    lines = [f"{name:{width}}{'cycles':>10}{'us':>9}  faster  pays  {'bound by':9} where the cycles go"]
+    lines = [f"{name:{width}}{'cycles':>10}{'us':>9}  faster  pays  {'bound by':12} where the cycles go"]
     for before, point in zip([None, *points], points, strict=False):
         if point.profile is None:
             lines.append(f"{point.values[name]:{width}}  {point.refused}")
@@ -208,8 +209,8 @@ def table(points: Sequence[Point], sweeps: Mapping[str, list[str]]) -> list[str]
         faster = f"{before.us / point.us:5.2f}x" if before and share is not None else ""
         pays = f"{share:4.0%}" if share is not None else ""
         parts = [f"{cause} {cycles / point.profile.cycles:.0%}" for cause, cycles in point.causes().items()]
-        lines.append(f"{point.values[name]:{width}}{point.profile.cycles:10}{point.us:9.2f}{faster:>8}{pays:>6}"
-                     f"  {point.bound:9} {', '.join(parts[:SHOWN_CAUSES])}")
+        spent = f"{point.profile.cycles:10}{point.us:9.2f}{faster:>8}{pays:>6}  {point.bound:12}"
+        lines.append(f"{point.values[name]:{width}}{spent} {', '.join(parts[:SHOWN_CAUSES])}")
     return [*lines, verdict(points, name)]
 
 
@@ -218,11 +219,11 @@ def grid(points: Sequence[Point], sweeps: Mapping[str, list[str]]) -> list[str]:
     (down, rows), (across, columns) = sweeps.items()
     cells = {tuple(point.values.values()): point for point in points}
     corner = f"us, bound; {down} \\ {across}"
-    lines = [f"{corner:24}" + "".join(f"{column:>20}" for column in columns)]
+    lines = [f"{corner:24}" + "".join(f"{column:>22}" for column in columns)]
     for row in rows:
         line = [cells[row, column] for column in columns]
-        shown = [f"{cell.us:.2f}  {cell.bound:>8}" if cell.profile else "does not compile" for cell in line]
-        lines.append(f"{row:24}" + "".join(f"{text:>20}" for text in shown))
+        shown = [f"{cell.us:.2f}  {cell.bound:>11}" if cell.profile else "does not compile" for cell in line]
+        lines.append(f"{row:24}" + "".join(f"{text:>22}" for text in shown))
     for row in rows:
         lines.append(f"{down} {row}: {verdict([cells[row, column] for column in columns], across)}")
     for column in columns:
