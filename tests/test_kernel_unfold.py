@@ -17,22 +17,22 @@ from minicc.graph.ir import F32
 from minicc.kernel.cost import cost, operand_bytes
 from minicc.kernel.index import Index
 from minicc.kernel.ir import Kernel, Scratch
-from minicc.kernel.unfold import applied, unfolding
+from minicc.kernel.unfold import Walk, applied, unfolding
 
 TARGET = devices.find("tpu:v5e").target
 RANDOM = np.random.default_rng(0)
 
 
-def shifted(pixel: str, tap: str, offset: int, stride: int = 1, dilation: int = 1) -> Index:
+def shifted(pixel: str, tap: str, offset: int, stride: int, dilation: int) -> Index:
     return Index(((pixel, stride), (tap, dilation)), offset)
 
 
 def convolution(b: int = 2, c: int = 12, o: int = 10, size: tuple = (9, 11), taps: tuple = (3, 3),
-                low: int = 1, dilation: int = 1, blocks: dict | None = None) -> Kernel:
-    """out[b, o, m, n] = the sum over k, k2, k3 of x[b, k, m + d * k2 - low, n + d * k3 - low] * w."""
-    out = tuple(n + 2 * low - dilation * (k - 1) for n, k in zip(size, taps, strict=True))
-    x = operand("x", F32, (b, c, *size), "b", "k", shifted("m", "k2", -low, dilation=dilation),
-                shifted("n", "k3", -low, dilation=dilation), fill=0.0)
+                low: int = 1, dilation: int = 1, stride: int = 1, blocks: dict | None = None) -> Kernel:
+    """out[b, o, m, n] = the sum over k, k2, k3 of x[b, k, s * m + d * k2 - low, s * n + d * k3 - low] * w."""
+    out = tuple((n + 2 * low - dilation * (k - 1) - 1) // stride + 1 for n, k in zip(size, taps, strict=True))
+    x = operand("x", F32, (b, c, *size), "b", "k", shifted("m", "k2", -low, stride, dilation),
+                shifted("n", "k3", -low, stride, dilation), fill=0.0)
     w = operand("w", F32, (o, c, *taps), "h", "k", "k2", "k3")
     y = operand("y", F32, (b, o, *out), "b", "h", "m", "n")
     acc = Scratch("acc", F32, ("b", "h", "m", "n"))
@@ -78,7 +78,17 @@ def test_a_convolution_is_a_matrix_of_taps_by_pixels():
 
 def test_a_block_covers_its_window():
     kernel = convolution(dilation=2, low=2, blocks={"m": 4})
-    assert unfolding(kernel).spans(kernel) == (4 + 2 * 2, 11 + 2 * 2)
+    assert [walk.span for walk in unfolding(kernel).walks(kernel)] == [4 + 2 * 2, 11 + 2 * 2]
+
+
+def test_pixels_two_apart_are_copied_in_two_phases():
+    """Of 3 taps, the outer ones see the even elements from the first one on, the middle one the odd ones."""
+    kernel = convolution(size=(16, 16), stride=2)
+    rows, columns = unfolding(kernel).walks(kernel)
+    assert rows == Walk(taps=3, apart=1, pixels=8, stride=2, step=1)
+    assert (rows.phases, rows.span, rows.place(2, 7)) == ([0], 17, (0, 16))
+    assert columns == Walk(taps=3, apart=1, pixels=8, stride=2, step=2)
+    assert [columns.place(tap, 0) for tap in range(3)] == [(0, 0), (1, 0), (0, 1)]
 
 
 def changed(kernel: Kernel, name: str, *index: Index) -> Kernel:
@@ -118,15 +128,18 @@ def test_any_blocks_give_the_convolution(name: str):
     assert close(found, expected(x, w, 1))
 
 
-@pytest.mark.parametrize("size, taps, low, dilation", [
-    ((5, 140), (3, 3), 1, 1), ((4, 128), (1, 5), 0, 1), ((7, 7), (7, 7), 3, 1), ((12, 40), (3, 3), 2, 2),
-    ((3, 300), (2, 3), 0, 1), ((40, 6), (3, 2), 3, 1)])
-def test_any_window_gives_the_convolution(size: tuple, taps: tuple, low: int, dilation: int):
-    kernel = convolution(1, 3, 9, size, taps, low, dilation)
-    assert applied(kernel)
-    x, w = numbers(1, 3, *size), numbers(9, 3, *taps)
-    (found,) = outputs(module_of(kernel), x=x, w=w)
-    assert close(found, expected(x, w, low, dilation))
+@pytest.mark.parametrize("size, taps, low, dilation, stride", [
+    ((5, 140), (3, 3), 1, 1, 1), ((4, 128), (1, 5), 0, 1, 1), ((7, 7), (7, 7), 3, 1, 1),
+    ((12, 40), (3, 3), 2, 2, 1), ((3, 300), (2, 3), 0, 1, 1), ((40, 6), (3, 2), 3, 1, 1),
+    ((17, 18), (3, 3), 1, 1, 2), ((14, 15), (7, 7), 3, 1, 2), ((9, 300), (2, 3), 0, 1, 2),
+    ((20, 21), (3, 4), 2, 2, 3), ((20, 21), (3, 4), 4, 3, 2), ((9, 9), (2, 2), 0, 1, 4)])
+def test_any_window_gives_the_convolution(size: tuple, taps: tuple, low: int, dilation: int, stride: int):
+    for blocks in ({}, {"m": 2}):
+        kernel = convolution(1, 3, 9, size, taps, low, dilation, stride, blocks)
+        assert applied(kernel)
+        x, w = numbers(1, 3, *size), numbers(9, 3, *taps)
+        (found,) = outputs(module_of(kernel), x=x, w=w)
+        assert close(found, expected(x, w, low, dilation, stride))
 
 
 # ---- what it moves ----

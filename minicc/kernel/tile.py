@@ -124,14 +124,15 @@ def fast_bytes(kernel: Kernel, target: Target, depth: int = 2) -> int:
     """
     how = applied(kernel) if target.one_core else None
     if how:
-        operand, outer = how.operand.name, prod((spans := how.spans(kernel))[:-1])
-        channel = kernel.axis(how.channel).block if how.channel else 1
-        window = outer * _padded(("c", "x"), {"c": channel, "x": spans[-1]}, target)
+        *outer, last = how.walks(kernel)
+        channel, name = kernel.axis(how.channel).block if how.channel else 1, how.operand.name
+        window = _padded(("c", "x"), {"c": channel, "x": last.span}, target)
+        window *= prod(walk.span for walk in outer) * len(last.phases)
         kernel = how.flat(kernel)
     sizes = {axis.name: axis.block for axis in kernel.axes}
     moving = sum(depth * _padded(op.axes, sizes, target) for op in kernel.operands)
     if how:
-        matrix = next(op for op in kernel.inputs if op.name == operand)
+        matrix = next(op for op in kernel.inputs if op.name == name)
         moving += depth * window - (depth - 1) * _padded(matrix.axes, sizes, target)
     still = sum(_padded(scratch.axes, sizes, target) for scratch in kernel.scratch)
     temps = [b for b in kernel.blocks() if b.op in ("dot", "reduce")]

@@ -31,6 +31,38 @@ Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
+class Walk:
+    """A dimension with a window: `taps` elements, `apart` from each other, for each of `pixels`, `stride` from
+    each other. It is copied in phases: elements `step` apart, from each remainder of a tap's place.
+
+    >>> walk = Walk(taps=3, apart=1, pixels=16, stride=2, step=2)
+    >>> walk.phases, walk.span, walk.place(2, 15)
+    ([0, 1], 17, (0, 16))
+    """
+
+    taps: int
+    apart: int
+    pixels: int
+    stride: int
+    step: int
+
+    @property
+    def phases(self) -> list[int]:
+        """Where copies begin, in elements from the first of the block."""
+        return sorted({tap * self.apart % self.step for tap in range(self.taps)})
+
+    @property
+    def span(self) -> int:
+        """Elements of each phase."""
+        return ((self.taps - 1) * self.apart + (self.pixels - 1) * self.stride) // self.step + 1
+
+    def place(self, tap: int, pixel: int) -> tuple[int, int]:
+        """The number of the phase in which an element is, and its own number there."""
+        number, phase = divmod(tap * self.apart + pixel * self.stride, self.step)
+        return self.phases.index(phase), number
+
+
+@dataclass(frozen=True)
 class Unfolding:
     """operand: what is read through a window. first: its first dimension with one. rows, columns: names of
     axes, outermost first; each of them is a term of at most one index, and what is left of the operand's axes
@@ -61,17 +93,16 @@ class Unfolding:
         """The axes that must be whole."""
         return self.rows[1:] + self.columns[1:]
 
-    def steps(self, dim: int) -> tuple[tuple[str | None, int], tuple[str | None, int]]:
-        """Which axis of the rows moves along a dimension with a window, and by how much; and of the
-        columns."""
-        terms = self.operand.index[dim].terms
-        rows, columns = ([term for term in terms if term[0] in group] for group in self.groups)
-        return (*rows, (None, 0))[0], (*columns, (None, 0))[0]
-
-    def spans(self, kernel: Kernel) -> tuple[int, ...]:
-        """How many elements a full block covers of each dimension with a window."""
-        return tuple(1 + sum(stride * (kernel.axis(name).block - 1) for name, stride in index.terms)
-                     for index in self.operand.index[self.first:])
+    def walks(self, kernel: Kernel) -> list[Walk]:
+        """How full blocks walk each dimension with a window; there are pixels in the last one."""
+        blocks, found = {axis.name: axis.block for axis in kernel.axes}, list[Walk]()
+        for index in self.operand.index[self.first:]:
+            (tap, apart), (pixel, stride) = (
+                (*(term for term in index.terms if term[0] in group), ("", 1))[0] for group in self.groups)
+            taps, pixels = blocks.get(tap, 1), blocks.get(pixel, 1)
+            step = stride if taps == 1 else apart if pixels == 1 else 1
+            found.append(Walk(taps, apart, pixels, stride, step))
+        return [*found[:-1], replace(found[-1], step=found[-1].stride)]
 
     def elements(self, kernel: Kernel) -> tuple[int, int]:
         """How much the matrix covers of the operand, and, of as much, the better the fewer its rows."""
@@ -134,7 +165,7 @@ def unfolding(kernel: Kernel) -> Unfolding | None:
 def _options(kernel: Kernel, operand: Operand, first: int, rows: Names,
              columns: Names) -> Iterator[Unfolding]:
     """With these axes of a window as rows and as columns, and each channel that there may be, or none."""
-    if not any(name in columns and stride == 1 for name, stride in operand.index[-1].terms):
+    if not {*operand.index[-1].axes} & {*columns}:
         return
     channels = [index.axes[0] for index in operand.index[:first]
                 if index.terms and index == Index.axis(index.axes[0])]

@@ -66,8 +66,8 @@ class _KernelCode:
         for name, depth in pipelined.depths.items():
             frame = self.layout.operands[name]
             dtype, rows = self.operands[name].type.dtype.name, self.layout.vmem_rows(frame)
-            if self.seen and self.seen.name == name:
-                self.matrix, rows = self.allocate(f"{name}.matrix", frame, dtype), self.seen.vmem_rows
+            if seen := self.seen_through(self.operands[name]):
+                self.matrix, rows = self.allocate(f"{name}.matrix", frame, dtype), seen.vmem_rows
             self.slots[name] = Slots(write, self.allocate(name, frame, dtype, depth, rows), rows, depth)
             self.semaphores.append(Semaphore(f"{self.kernel.name}.{name}.sem", depth))
 
@@ -161,6 +161,10 @@ class _KernelCode:
 
     # ---- copies ----
 
+    def seen_through(self, operand: Operand) -> Seen | None:
+        """How an operand is seen, if it is through a window."""
+        return self.seen if self.seen and self.seen.how.operand.name == operand.name else None
+
     def fetch_scalars(self) -> None:
         """Copy the numbers that indices look up, and wait for them."""
         write, semaphores = self.write, [Address(f"{buffer.name}.sem") for buffer in self.scalars]
@@ -174,17 +178,17 @@ class _KernelCode:
         """Start the copy of a block."""
         write, slots = self.write, self.slots[operand.name]
         buffer, slot = slots.home.buffer, write.mul(slots.start.value, slots.rows)
-        through = self.seen and self.seen.name == operand.name
-        element, place, attrs = self.seen.window(write, point) if self.seen and through else window(
-            write, self.layout, operand, point)
+        seen = self.seen_through(operand)
+        windows = seen.windows(write, point) if seen else [window(write, self.layout, operand, point)]
         if operand.fill is not None:
             self.fill(operand, slot)
-        array = write.address(self.arrays.name(operand.buffer), element)
-        block, kind = write.address(buffer, slot, *place), self.arrays.kind(operand.buffer)
-        semaphore = write.address(f"{buffer}.sem", slots.start.value)
+        semaphore, kind = write.address(f"{buffer}.sem", slots.start.value), self.arrays.kind(operand.buffer)
         out = operand in self.kernel.outputs
-        sides = [array, block] if out else [block, array]
-        write.op(f"dma.vmem_to_{kind}" if out else f"dma.{kind}_to_vmem", *sides, semaphore, **attrs)
+        for element, place, attrs in windows:
+            array = write.address(self.arrays.name(operand.buffer), element)
+            block = write.address(buffer, slot, *place)
+            sides = [array, block] if out else [block, array]
+            write.op(f"dma.vmem_to_{kind}" if out else f"dma.{kind}_to_vmem", *sides, semaphore, **attrs)
         slots.start.add(1)
         if out:
             slots.flying.add(1)
@@ -192,8 +196,9 @@ class _KernelCode:
 
     def wait(self, operand: Operand) -> None:
         """Wait for the oldest copy in flight of an operand."""
-        slots = self.slots[operand.name]
-        self.write.op("dma.done.wait", self.write.address(f"{slots.home.buffer}.sem", slots.wait.value))
+        slots, seen = self.slots[operand.name], self.seen_through(operand)
+        for _ in range(seen.copies if seen else 1):
+            self.write.op("dma.done.wait", self.write.address(f"{slots.home.buffer}.sem", slots.wait.value))
         if operand in self.kernel.outputs:
             slots.flying.add(-1)
         else:
@@ -220,10 +225,10 @@ class _KernelCode:
         starts, extents = point.starts(), point.extents()
         homes = {name: self.home(operand, starts, extents) for name, operand in self.operands.items()}
         if self.seen:
-            operand, block = self.operands[self.seen.name], homes[self.seen.name]
-            again = point.away(axes_inside(self.kernel, operand), ())
-            self.write.skip_if(again, f"{self.kernel.name}.skip",
-                               partial(self.seen.unfold, self.write, block, self.matrix))
+            operand = self.operands[self.seen.how.operand.name]
+            unfold = partial(self.seen.unfold, self.write, homes[operand.name], self.matrix)
+            self.write.skip_if(point.away(axes_inside(self.kernel, operand), ()), f"{self.kernel.name}.skip",
+                               unfold)
             homes[operand.name] = self.matrix
         body = Body(self.write, self.layout, self.scratch | homes, starts, extents, self.temp)
         sequential = [axis.name for axis in self.kernel.sequential]

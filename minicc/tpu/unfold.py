@@ -8,19 +8,22 @@ Goes in: an Unfolding and a step. Comes out: the window of the copy, and the cod
 channels at a time, a run of pixels is loaded, turned to its place along the lanes, and put beside those
 before it; the 8 rows of a full register are stored as far apart as there are taps. So an element of the
 operand is copied once for all taps, zeros around it come with the block, and the matrix units see nothing but
-a matrix. XLA's convolution emitter shifts windows in VMEM likewise. Read next: matmul.py.
+a matrix. Lanes cannot be skipped: where pixels are 2 apart, one copy brings the even ones, another the odd
+ones. XLA's convolution emitter shifts windows in VMEM likewise. Read next: matmul.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import product
 from math import prod
 from typing import NamedTuple
 
+from minicc.kernel.index import Index
 from minicc.kernel.ir import Kernel
-from minicc.kernel.unfold import Unfolding
+from minicc.kernel.unfold import Unfolding, Walk
 from minicc.tpu.assembly import At, Scalar, Writer
 from minicc.tpu.isa import Address, Operand
 from minicc.tpu.layout import Home, round_up
@@ -30,8 +33,8 @@ from minicc.tpu.windows import Window, clipped, leaves
 
 
 class Piece(NamedTuple):
-    """Lanes from `lane` on of a register of the matrix: those that lie `shift` lanes before in a block's row
-    `row`, counted in rows of its panels."""
+    """Lanes of a register of the matrix, from `lane` on: those `shift` lanes before, in row `row` of a
+    block."""
 
     lane: int
     row: int
@@ -40,76 +43,87 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """An operand seen through a window, in a kernel with blocks. spans: elements of a block along each
-    dimension with a window. pitch: rows from one of a block's panels to the next."""
+    """An operand seen through a window, in a kernel with blocks. A block lies in VMEM as its dimensions with
+    a window say, then the phases of the last one, then panels of channels x 128 lanes."""
 
     kernel: Kernel
     how: Unfolding
 
-    @property
-    def name(self) -> str:
-        """The operand's name."""
-        return self.how.operand.name
+    @cached_property
+    def walks(self) -> list[Walk]:
+        """How a block walks each dimension with a window."""
+        return self.how.walks(self.kernel)
 
     @property
-    def spans(self) -> tuple[int, ...]:
-        return self.how.spans(self.kernel)
+    def copies(self) -> int:
+        """How many copies bring a block."""
+        return len(self.walks[-1].phases)
 
     @property
     def channels(self) -> int:
-        """Rows of a block that move along a dimension of their own."""
+        """Elements of a block along a dimension of its own among the rows."""
         return self.kernel.axis(self.how.channel).block if self.how.channel else 1
 
     @property
-    def pitch(self) -> int:
-        return round_up(self.channels, SUBLANES)
+    def shape(self) -> tuple[int, ...]:
+        """Of a block: elements of each dimension with a window, phases of the last one, panels of a phase."""
+        *outer, last = self.walks
+        return (*(walk.span for walk in outer), self.copies, -(-last.span // LANES))
 
-    @property
+    @cached_property
     def rows(self) -> list[int]:
-        """By how many rows one element along each dimension with a window moves in a block; the last one is
-        for a panel of the last dimension."""
-        *outer, last = self.spans
-        return [steps * self.pitch for steps in row_major((*outer, -(-last // LANES)))]
+        """By how many rows one along each dimension of the shape moves."""
+        return [step * round_up(self.channels, SUBLANES) for step in row_major(self.shape)]
 
     @property
     def vmem_rows(self) -> int:
         """Rows of VMEM that a block takes."""
-        return self.rows[0] * (self.spans[0] if len(self.spans) > 1 else -(-self.spans[0] // LANES))
+        return self.rows[0] * self.shape[0]
 
     # ---- the copy ----
 
-    def window(self, write: Writer, point: Point) -> Window:
-        """The part of the block that lies in the array, as windows.window says it of others."""
+    def windows(self, write: Writer, point: Point) -> Iterator[Window]:
+        """The parts of the block that lie in the array, as windows.window says it of others."""
         operand, first = self.how.operand, self.how.first
         sizes, strides = operand.type.shape, row_major(operand.type.shape)
-        blocks = {axis.name: axis.block for axis in self.kernel.axes}
-        own = {*self.how.rows, *self.how.columns}
-        starts = [write.total(((point.numbers[name].value, blocks[name] * stride)
-                               for name, stride in index.terms if name in point.numbers), index.offset)
-                  if own & {*index.axes} else point.element(index) for index in operand.index]
-        element = write.total(zip(starts, strides, strict=True))
-        shape, steps, skipped = list[Scalar](), list[int](), list[Scalar]()
-        for dim in range(first, len(sizes)):
-            span = write.total(((write.sub(self.extent(write, point, name), 1), stride)
-                                for name, stride in operand.index[dim].terms), 1)
-            before, count = clipped(write, starts[dim], sizes[dim], 1, span)
-            element = write.total([(before, strides[dim])], element)
-            shape.append(count)
-            steps.append(strides[dim])
-            skipped.append(before)
+        starts = [self.start(write, point, index) for index in operand.index]
+        some: Scalar = 1  # 0 if this step sees nothing of the array
         for start, size, index in zip(starts[:first], sizes, operand.index, strict=False):
-            if leaves(self.kernel, index, size):  # then a step may see nothing of the array
-                shape[-1] = write.mul(shape[-1], clipped(write, start, size, 1, 1)[1])
-        rows, panel = self.rows, write.div(skipped[-1], LANES)
-        lane = write.sub(skipped[-1], write.mul(panel, LANES))
-        place = (*map(write.mul, skipped[:-1], rows[:-1]), write.mul(panel, rows[-1]))
+            if leaves(self.kernel, index, size):
+                some = write.mul(some, clipped(write, start, size, 1, 1)[1])
+        dims: list[tuple[Scalar, int, int]] = []  # elements; by how many of the array and rows they are apart
         if self.how.channel:
-            shape.insert(-1, self.extent(write, point, self.how.channel))
             dim = next(dim for dim, index in enumerate(operand.index) if self.how.channel in index.axes)
-            steps.insert(-1, strides[dim])
-            rows.insert(-1, 1)
-        return element, place, {"shape": tuple(shape), "strides": tuple(steps), "steps": tuple(rows[:-1]),
-                                "panel": rows[-1], "lane": lane}
+            dims.append((self.extent(write, point, self.how.channel), strides[dim], 1))
+        place: list[Scalar] = []
+        for dim, walk, row in zip(range(first, len(sizes) - 1), self.walks, self.rows, strict=False):
+            before, count = clipped(write, starts[dim], sizes[dim], walk.step, self.span(write, point, dim))
+            starts[dim] = write.total([(before, walk.step)], starts[dim])
+            place.append(write.mul(before, row))
+            dims.append((count, walk.step * strides[dim], row))
+        element, step = write.total(zip(starts, strides, strict=True)), self.walks[-1].step
+        for number, phase in enumerate(self.walks[-1].phases):
+            start = write.add(starts[-1], phase)
+            before, count = clipped(write, start, sizes[-1], step, self.span(write, point, len(sizes) - 1))
+            panel = write.div(before, LANES)
+            lane = write.sub(before, write.mul(panel, LANES))
+            shape, apart, rows = zip(*dims, (write.mul(count, some), step, 0), strict=True)
+            spot = (*place, number * self.rows[-2], write.mul(panel, self.rows[-1]))
+            yield write.total([(before, step)], write.add(element, phase)), spot, {
+                "shape": shape, "strides": apart, "steps": rows[:-1], "panel": self.rows[-1], "lane": lane}
+
+    def start(self, write: Writer, point: Point, index: Index) -> Scalar:
+        """Where an index points, at the first element of its block."""
+        if not {*index.axes} & {*self.how.rows, *self.how.columns}:
+            return point.element(index)
+        return write.total(((point.numbers[name].value, self.kernel.axis(name).block * stride)
+                            for name, stride in index.terms if name in point.numbers), index.offset)
+
+    def span(self, write: Writer, point: Point, dim: int) -> Scalar:
+        """Elements of a dimension that a step's block has, of each phase."""
+        terms = self.how.operand.index[dim].terms
+        reach = write.total((write.sub(self.extent(write, point, name), 1), stride) for name, stride in terms)
+        return write.add(write.div(reach, self.walks[dim - self.how.first].step), 1)
 
     def extent(self, write: Writer, point: Point, name: str) -> Scalar:
         """Elements of an axis's block at a step."""
@@ -123,35 +137,31 @@ class Seen:
 
     def unfold(self, write: Writer, block: Home, matrix: Home) -> None:
         """The matrix of a block. Beyond the extents of a step, it is garbage where the block is."""
-        how, kernel = self.how, self.kernel
-        moves = [how.steps(dim) for dim in range(how.first, len(how.operand.index))]
-        taps = [(kernel.axis(name).block if name else 1, stride) for (name, stride), _ in moves]
-        columns = [(kernel.axis(name).block if name else 1, stride) for _, (name, stride) in moves]
-        count = prod(size for size, _ in taps)
-        loops = [(size, row * stride, step) for (size, stride), row, step in
-                 zip(taps[:-1], self.rows[:-1], row_major(tuple(size for size, _ in taps))[:-1], strict=True)]
+        taps = tuple(walk.taps for walk in self.walks)
+        loops = [(walk.taps, row * walk.apart // walk.step if walk.taps > 1 else 0, step)
+                 for walk, row, step in zip(self.walks[:-1], self.rows, row_major(taps), strict=False)]
 
         def some(source: Scalar, target: Scalar, channel: At) -> None:
             fewer = min(SUBLANES, self.channels - channel.offset)
-            for tap in range(taps[-1][0]):
-                for panel, pieces in enumerate(self.pieces(columns, tap * taps[-1][1])):
-                    value = self.register(write, pieces, lambda row: write.address(
-                        block.buffer, block.start, source, row, channel))
+            for tap in range(taps[-1]):
+                for panel, pieces in enumerate(self.pieces(tap)):
+                    value = self.register(write, pieces, partial(
+                        write.address, block.buffer, block.start, source, channel))
                     place = write.address(matrix.buffer, matrix.start, target, tap + panel * matrix.pitch,
-                                          write.scaled(channel, count))
-                    write.op("vst", place, value, stride=count, rows=fewer if fewer < SUBLANES else False)
+                                          write.scaled(channel, prod(taps)))
+                    write.op("vst", place, value, stride=prod(taps), rows=fewer < SUBLANES and fewer)
 
         def nest(loops: list[tuple[int, int, int]], source: Scalar, target: Scalar, channel: At) -> None:
             if not loops:
                 some(source, target, channel)
                 return
-            (size, row, step), *left = loops
+            (size, row, step), *inner = loops
             write.loop(size, size, 1, 1, lambda at: nest(
-                left, write.add(source, write.mul(write.place(at[0]), row)),
+                inner, write.add(source, write.mul(write.place(at[0]), row)),
                 write.add(target, write.mul(write.place(at[0]), step)), channel))
 
-        whole = self.channels // SUBLANES
-        write.loop(-(-self.channels // SUBLANES), whole, 1, SUBLANES, lambda at: nest(loops, 0, 0, at[0]))
+        count, whole = -(-self.channels // SUBLANES), self.channels // SUBLANES
+        write.loop(count, whole, 1, SUBLANES, lambda at: nest(loops, 0, 0, at[0]))
 
     def register(self, write: Writer, pieces: list[Piece], address: Callable[[int], Address]) -> Operand:
         """The pieces of a register, one after the other."""
@@ -164,16 +174,19 @@ class Seen:
         assert value is not None
         return value
 
-    def pieces(self, columns: list[tuple[int, int]], shift: int) -> Iterator[list[Piece]]:
-        """Where the lanes of each panel of the matrix come from, for a tap that moves so many lanes."""
-        *outer, (run, _) = columns
-        found: dict[int, list[Piece]] = {}
-        for number, spot in enumerate(product(*(range(size) for size, _ in outer))):
-            row = sum(at * move[1] * step for at, move, step in zip(spot, outer, self.rows, strict=False))
+    def pieces(self, tap: int) -> list[list[Piece]]:
+        """Where the lanes of each panel of the matrix come from, for a tap along the last dimension."""
+        *outer, last = self.walks
+        phase, shift = last.place(tap, 0)
+        found: list[list[Piece]] = []
+        for number, spot in enumerate(product(*(range(walk.pixels) for walk in outer))):
+            numbers = [walk.place(0, pixel)[1] for walk, pixel in zip(outer, spot, strict=True)]
+            row = sum(at * step for at, step in zip((*numbers, phase), self.rows, strict=False))
             done = 0
-            while done < run:
-                panel, lane = divmod(number * run + done, LANES)
+            while done < last.pixels:
+                panel, lane = divmod(number * last.pixels + done, LANES)
                 behind, there = divmod(done + shift, LANES)
-                found.setdefault(panel, []).append(Piece(lane, row + behind * self.pitch, lane - there))
-                done += min(run - done, LANES - lane, LANES - there)
-        return iter(found.values())
+                found += [[]] * (panel == len(found))
+                found[panel] = [*found[panel], Piece(lane, row + behind * self.rows[-1], lane - there)]
+                done += min(last.pixels - done, LANES - lane, LANES - there)
+        return found
