@@ -18,6 +18,9 @@ from minicc.kernel.cost import cost, operand_bytes
 from minicc.kernel.index import Index
 from minicc.kernel.ir import Kernel, Scratch
 from minicc.kernel.unfold import Walk, applied, unfolding
+from minicc.tpu.layout import Frame, Layout
+from minicc.tpu.machine import V5E
+from minicc.tpu.matmul import accumulator
 
 TARGET = devices.find("tpu:v5e").target
 RANDOM = np.random.default_rng(0)
@@ -202,3 +205,19 @@ def test_both_gradients_of_a_convolution_are_unfolded():
         found, output = compiled(mc.grad(loss, number), x, w, g)
         assert close(output, want)
         assert any(applied(kernel) for kernel in found.kernels.kernels)
+
+
+# ---- which way round ----
+
+def test_the_longer_side_of_a_result_streams_if_its_panels_would_come_in_two_rounds():
+    """64 rows past 5 panels: 4 MXUs in 2 rounds of 128 weights for 8 parts of k, 2048 rows. The other way
+    round, 576 rows shared by 4 past one panel, 144 for each part: 1152, and 5 tiles turned at the end."""
+    x, g = operand("x", F32, (576, 1024), "n", "k"), operand("g", F32, (64, 1024), "m", "k")
+    y, acc = operand("y", F32, (64, 576), "m", "n"), Scratch("acc", F32, ("m", "n"))
+    grid = axes(m=(64, 64, "p"), n=(576, 576, "p"), k=(1024, 1024, "s"))
+    update = op("add", load(acc), op("dot", load(g), load(x), contract=("k",)))
+    kernel = accumulating("dw", grid, y, acc, 0.0, update, load(acc), x, g)
+    assert accumulator(Layout(kernel), V5E, acc) == Frame("n", "m")
+    a, b = numbers(576, 1024), numbers(64, 1024)
+    (found,) = outputs(module_of(kernel), x=a, g=b)
+    assert close(found, b.astype(float) @ a.T.astype(float))

@@ -39,6 +39,7 @@ from minicc.tpu.body import Body
 from minicc.tpu.isa import KERNEL_LABEL, Address, HbmBuffer, Program, Reg, Semaphore, SmemBuffer, VmemBuffer
 from minicc.tpu.layout import Frame, Home, Layout, round_up, suited
 from minicc.tpu.machine import LANES, ROW_BYTES, SUBLANES, TPUSpec
+from minicc.tpu.matmul import accumulator
 from minicc.tpu.steps import Point, Slots
 from minicc.tpu.unfold import Seen
 from minicc.tpu.windows import window
@@ -58,7 +59,8 @@ class _KernelCode:
         self.locs = self.kernel.locs()
         self.buffers: list[VmemBuffer | SmemBuffer] = []
         self.semaphores: list[Semaphore] = []
-        self.scratch = {s.name: self.allocate(s.name, self.layout.natural(s.axes), s.dtype.name)
+        frames = {s.name: accumulator(self.layout, write.machine, s) for s in self.kernel.scratch}
+        self.scratch = {s.name: self.allocate(s.name, frames[s.name], s.dtype.name)
                         for s in self.kernel.scratch}
         self.scalars = self.allocate_scalars()
         self.buffers += self.scalars

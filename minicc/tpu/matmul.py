@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minicc.graph.ir import BF16
-from minicc.kernel.ir import Block, post_order
+from minicc.kernel.ir import Block, Scratch, post_order
 from minicc.tpu.assembly import At, Scalar
 from minicc.tpu.isa import Operand
-from minicc.tpu.layout import Frame, Home
-from minicc.tpu.machine import LANES, SUBLANES
+from minicc.tpu.layout import Frame, Home, Layout
+from minicc.tpu.machine import LANES, SUBLANES, TPUSpec
 from minicc.tpu.outer import outer, small
 from minicc.tpu.recipes import EXPENSIVE, RECIPES
 
@@ -44,7 +44,36 @@ if TYPE_CHECKING:
 
 CHUNK = {8: 8, 16: 16}  # rows of a push -> pushes per MXU before the first of them is popped
 SPREAD = 2  # chunks over which the next weights are pushed: as many rows as they have themselves
+TURNED = 16  # rows that an MXU takes while a tile of 128 x 128 is turned
 PAIRS = 10  # of the digits 0 to 3 of both operands, with a sum below 4: 00 01 02 03 10 11 12 20 21 30
+
+
+def accumulator(layout: Layout, machine: TPUSpec, scratch: Scratch) -> Frame:
+    """The way round in which an accumulator takes fewer cycles: its columns are those of the weights.
+
+    If nothing adds a dot to it, the natural one.
+    """
+    natural = layout.natural(scratch.axes)
+    sums = [block.args for block in layout.kernel.blocks() if block.op == "add"]
+    dots = [dot for old, dot in sums if dot.op == "dot" and old.attrs.get("ref") == scratch.name]
+    if len(dots) != 1 or not natural.rows or not natural.cols:
+        return natural
+    return min((natural, natural.swapped), key=lambda frame: _row_times(layout, machine, dots[0], frame))
+
+
+def _row_times(layout: Layout, machine: TPUSpec, dot: Block, frame: Frame) -> int:
+    """For how many rows an MXU is busy to compute a dot this way round, and about as many as it takes to turn
+    what lies the other way round."""
+    sizes = layout.sizes
+    assert frame.rows and frame.cols
+    tiles = {name: -(-size // LANES) for name, size in sizes.items()}
+    (k,) = layout.big(dot.attrs["contract"])
+    (lhs,) = (arg for arg in dot.args if frame.rows in arg.axes)
+    together = min(tiles[frame.cols], machine.mxus)
+    shared = max(-(-sizes[frame.rows] // (machine.mxus // together)), LANES)
+    turned = tiles[frame.rows] * tiles[k] if layout.of(lhs).cols != k else 0
+    turned += tiles[frame.rows] * tiles[frame.cols] if frame != layout.natural(dot.axes) else 0
+    return -(-tiles[frame.cols] // together) * tiles[k] * shared + turned * TURNED
 
 
 def matmul(body: Body, block: Block, home: Home, accumulate: bool) -> Home:
