@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from minicc import __version__
+from minicc.devices import find
 from minicc.errors import CompileError, MiniccError
 from minicc.graph.attributes import nearest
 from minicc.tools import debug
@@ -103,6 +104,8 @@ def _dispatch(words: list[str]) -> int:
         options = parser.parse_args(words[1:])
     except SystemExit:  # --help has printed, and is content
         return DONE
+    if options.device is not None:
+        find(options.device)  # which complains, even where the command has no use for it
     with debug.at_level(options.debug):
         return module.run(options)
 

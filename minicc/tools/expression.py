@@ -28,6 +28,7 @@ from minicc.graph.attributes import nearest
 
 FILE = "-c"
 MOST_ELEMENTS = 2**28  # of one random tensor: a GiB
+MOST_BITS = 4096  # of an integer: 9**9**9 would never end
 READERS = {"numpy", "item", "tolist", "realise"}  # would run what is only to be compiled
 ATTRIBUTES = {kind: {name for name in dir(kind) if name[0] != "_"} - READERS for kind in (Tensor, Place)}
 NAMES: dict[str, Any] = {name: value for name, value in (DTYPES | FUNCTIONS).items() if name != "seed"}
@@ -113,7 +114,11 @@ class _Walker:
         raise self.refusal(node, "the expression language does not have this", type(node).__name__)
 
     def pair(self, node: ast.expr, left: ast.expr, op: ast.AST, right: ast.expr) -> Any:
-        return self.apply(node, OPERATORS[type(op)], self.visit(left), self.visit(right))
+        x, y = self.visit(left), self.visit(right)
+        grows = isinstance(op, ast.Pow | ast.LShift) and isinstance(x, int) and isinstance(y, int)
+        if grows and max(abs(x), 2).bit_length() * abs(y) > MOST_BITS:
+            raise self.refusal(node, "this number is too large", f"{x} and {y}")
+        return self.apply(node, OPERATORS[type(op)], x, y)
 
     def attribute(self, node: ast.Attribute) -> Any:
         value = self.visit(node.value)

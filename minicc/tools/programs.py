@@ -44,9 +44,10 @@ class Loaded:
     compiled: Compiled
     arrays: tuple[np.ndarray, ...] | None
 
-    def run(self) -> list[np.ndarray]:
-        """Its outputs."""
-        return self.compiled.run(list(self.arrays or ()))
+    def run(self, seed: int = 0) -> list[np.ndarray]:
+        """Its outputs, for random inputs if it brings none."""
+        given = random_inputs(self.compiled.raw_graph, seed) if self.arrays is None else list(self.arrays)
+        return self.compiled.run(given)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,8 +77,19 @@ def load(options: argparse.Namespace) -> list[Loaded]:
     if function or options.program.endswith(".py"):
         return _script(Path(path + ".py" if function else path), function, options.device)
     graph = parse_graph(read_text(Path(path)), path)
-    generator = np.random.default_rng(options.seed)
-    return [_compiled(graph, options.device, [random_array(value.type, generator) for value in graph.inputs])]
+    return [_compiled(graph, options.device, random_inputs(graph, options.seed))]
+
+
+def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
+    """An array for each input of a graph.
+
+    Raises: CompileError when this computer has no room for them.
+    """
+    generator = np.random.default_rng(seed)
+    try:
+        return [random_array(value.type, generator) for value in graph.inputs]
+    except (MemoryError, ValueError) as error:  # numpy's errors for arrays too large, and for far too large
+        raise CompileError("command line", "this computer's own memory is too small", got=error) from None
 
 
 def _compiled(graph: Graph, device: str | None, arrays: list[np.ndarray]) -> Loaded:

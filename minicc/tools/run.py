@@ -1,7 +1,7 @@
 """`minicc run`: run a program, and say what came out.
 
 Goes in: a program. Comes out: one line per output: its type, and its smallest, mean and largest value. A
-script is run as it is, with its own output. Read next: programs.py.
+script is run as it is, with its own output; one function of it, on random inputs. Read next: programs.py.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ def run(options: argparse.Namespace) -> int:
     if (options.program or "").endswith(".py"):
         programs.run_script(Path(options.program), options.device)
         return 0
-    loaded, = programs.load(options)
     rows = []
-    for value, array in zip(loaded.compiled.graph.outputs, loaded.run(), strict=True):
+    pairs = [pair for loaded in programs.load(options)
+             for pair in zip(loaded.compiled.graph.outputs, loaded.run(options.seed), strict=True)]
+    for value, array in pairs:
         array = widen(array)
         least, mean, most = (float(f(array)) if array.size else None for f in (np.min, np.mean, np.max))
         rows.append({"type": str(value.type), "least": least, "mean": mean, "most": most})

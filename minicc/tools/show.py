@@ -48,6 +48,9 @@ def level_text(compiled: Compiled, level: str) -> str:
         return compiled.explain()
     if level != "pipelined":
         return str(getattr(compiled, level))
+    if not compiled.kernels.kernels:
+        raise CompileError("show", "there is nothing to pipeline", got="a program without kernels",
+                           hint="its outputs are inputs or constants")
     if not compiled.pipelined:
         what = "only a TPU's copies are explicit"
         raise CompileError("show", what, got=compiled.device, hint="--device tpu")
