@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minicc.errors import OutOfRangeError
 from minicc.frontend import ops
 from minicc.frontend import tensor as tensors
 from minicc.frontend.arrays import as_dtype
@@ -80,7 +81,12 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
     if not (step and all(map(math.isfinite, (first, last, step)))):
         need = "finite numbers and a step other than 0"
         fail("arange", "this leads nowhere", f"{start} to {stop} by {step}", need)
-    counts = ops.iota(max(math.ceil((last - first) / step), 0), least)
+    count = max(math.ceil((last - first) / step), 0)
+    final = first + (count - 1) * step
+    if least is I32 and count and not -2**31 <= min(first, final) <= max(first, final) < 2**31:
+        fail("arange", "a number does not fit i32", f"{first} to {final}", "-2147483648 .. 2147483647",
+             kind=OutOfRangeError)
+    counts = ops.iota(count, least)
     counts = counts if step == 1 else counts * step
     counts = counts if first == 0 else counts + first
     return counts if dtype is None else ops.astype(counts, dtype)

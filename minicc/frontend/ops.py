@@ -82,7 +82,6 @@ add: Function = elementwise("add", "x + y.")
 subtract: Function = elementwise("subtract", "x - y.")
 multiply: Function = elementwise("multiply", "x * y.")
 divide: Function = elementwise("divide", "x / y, in floats.", F32)
-fmod: Function = elementwise("remainder", "What division towards zero leaves; the sign is that of x.")
 maximum: Function = elementwise("maximum", "The larger of x and y; NaN if either is.")
 minimum: Function = elementwise("minimum", "The smaller of x and y; NaN if either is.")
 negative: Function = elementwise("negate", "-x.")
@@ -148,6 +147,14 @@ def iota(count: int, dtype: Any = I32) -> Tensor:
 
 # -- division with a remainder -------------------------------------------------------------------------------
 
+_rest = elementwise("remainder")
+
+
+def fmod(x: TensorLike, y: TensorLike) -> Tensor:
+    """What division towards zero leaves, with the sign of x; of integers by 0, 0, as in numpy."""
+    x, y = as_tensors((x, y), I32)
+    return _rest(x, y) if x.dtype.kind == "f" else where(y == 0, 0, _rest(x, y))
+
 
 def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
     """The largest integer not above x / y; integers divided by 0 give 0, as in numpy."""
@@ -164,7 +171,7 @@ def divmod(x: TensorLike, y: TensorLike) -> tuple[Tensor, Tensor]:
     x, y = as_tensors((x, y), I32)
     dtype, least = x.dtype, F32 if x.dtype.kind == "f" else x.dtype
     x, y = as_tensor(x, least), as_tensor(y, least)
-    rest = fmod(x, y)
+    rest = _rest(x, y)
     wrong = (rest != 0) & ((rest < 0) != (y < 0))  # not of y's sign: one y is missing
     if least is F32:
         nearest = rint((x - rest) / y - wrong.astype(F32))  # an integer but for rounding

@@ -145,13 +145,24 @@ def normal_axes(op: str, x: Tensor, axis: Any, new: int = 0) -> tuple[int, ...]:
 
 
 def torch_names(function: Callable[..., T]) -> Callable[..., T]:
-    """The function, which takes torch's `dim` and `keepdim` for `axis` and `keepdims` too."""
-    place = list(signature(function).parameters).index("axis")
+    """The function, which takes torch's `dim` and `keepdim` for `axis` and `keepdims` too.
+
+    Its switches take True and False alone: numpy has a dtype or a kind of sort in their places.
+    """
+    known = signature(function).parameters
+    place = list(known).index("axis")
+    switches = [(i, name) for i, (name, one) in enumerate(known.items()) if isinstance(one.default, bool)]
 
     @wraps(function)
     def renamed(*args: Any, **named: Any) -> T:
         if "dim" in named and ("axis" in named or len(args) > place):
             fail(function.__name__, "both axis and dim are given", need="one")
         ours = {"dim": "axis", "keepdim": "keepdims"}
-        return function(*args, **{ours.get(name, name): value for name, value in named.items()})
+        named = {ours.get(name, name): value for name, value in named.items()}
+        for i, name in switches:
+            value = args[i] if i < len(args) else named.get(name)
+            if not isinstance(value, bool | int | np.bool_ | None):
+                fail(function.__name__, f"{name} is a switch", repr(value), "True or False",
+                     "other arguments by their names", DtypeError)
+        return function(*args, **named)
     return renamed

@@ -81,12 +81,12 @@ def average(x: TensorLike, axis: Any = None, weights: TensorLike = None) -> Tens
 
 
 @first_in_f32
-def cov(x: TensorLike, ddof: int = 1) -> Tensor:
+def cov(x: TensorLike, *, ddof: int = 1) -> Tensor:
     """The covariance of variables, one per row, over the columns' count - ddof."""
     if x.ndim != 2:
         fail("cov", "rows are variables and columns what was observed", x.type, "rank 2")
     distance = x - mean(x, 1, True)
-    return distance @ distance.T / float(x.shape[1] - ddof)
+    return distance @ distance.T / float(x.shape[1] - as_number("cov", ddof))
 
 
 @first_in_f32

@@ -35,6 +35,7 @@ from minicc.frontend.primitives import (
     as_tensors,
     first_in_f32,
     in_f32,
+    is_number,
     node,
     normal_axes,
     torch_names,
@@ -247,8 +248,8 @@ def diff(x: TensorLike, n: int = 1, axis: int = -1) -> Tensor:
 # -- counts --------------------------------------------------------------------------------------------------
 
 
-def bincount(x: TensorLike, weights: TensorLike = None, length: int | None = None) -> Tensor:
-    """How often each of 0 .. length-1 occurs, or the sum of its weights; others are left out."""
+def bincount(x: TensorLike, weights: TensorLike = None, *, length: int | None = None) -> Tensor:
+    """How often each of 0 .. length-1 occurs, or the sum of its weights; others are left out, as in JAX."""
     x = as_tensor(x)
     if x.dtype.kind != "i" or x.ndim != 1:
         fail("bincount", "what is counted is a row of integers", x.type, "i32[n]", kind=DtypeError)
@@ -262,7 +263,8 @@ def bincount(x: TensorLike, weights: TensorLike = None, length: int | None = Non
 def histogram(x: TensorLike, bins: int = 10, range: Any = None) -> tuple[Tensor, Tensor]:
     """How many elements lie in each of some bins of equal width from range[0] to range[1]; and the edges."""
     x, count = reshape(as_float(x), -1), as_integer("histogram", bins, 1)
-    if not isinstance(range, tuple | list) or len(range) != 2 or not range[0] < range[1]:
+    pair = isinstance(range, tuple | list) and len(range) == 2 and all(map(is_number, range))
+    if not pair or not range[0] < range[1]:
         hint = "range=(0.0, 1.0): edges that depend on the data are not known here"
         fail("histogram", "this is no range", range, "(low, high)", hint, CompileError)
     edges = as_tensor(np.linspace(range[0], range[1], count + 1).astype(np.float32))
