@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -40,6 +42,21 @@ def test_each_static_value_is_compiled_for():
     power = mc.jit(lambda x, n: x ** n, static_argnames=("n",))
     assert power(X, 2).tolist() == [[1, 4], [9, 16]] and power(X, n=3).tolist() == [[1, 8], [27, 64]]
     assert len(power.programs) == 2
+
+
+@dataclass(frozen=True)
+class Config:
+    factor: float
+
+
+@pytest.mark.parametrize("hold, read", [
+    (lambda n: n, lambda by: by), (lambda n: (2, n), lambda by: by[1]), (Config, lambda by: by.factor),
+    (lambda n: (Config((n,)),), lambda by: by[0].factor[0]),
+])
+def test_static_values_that_python_finds_equal_are_different_settings(hold: Callable, read: Callable):
+    scaled = mc.jit(lambda x, by: x * read(by), static_argnames="by")
+    kinds = [scaled(Tensor([1, 2]), hold(number)).dtype.kind for number in (1, 1.0, True, 1.0)]
+    assert kinds == ["i", "f", "i", "f"] and len(scaled.programs) == 3
 
 
 def test_trees_go_in_and_come_out():

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, update_wrapper
 from typing import Any
 
@@ -40,11 +40,11 @@ class Call:
     """The arguments of one call, taken apart.
 
     leaves: the tensors in them, with their paths. trees: the structure of each argument; of a static one its
-    type and value instead (1, 1.0 and True are different settings).
+    kinds and value instead (1, 1.0 and True are different settings).
     """
 
     leaves: tuple[tuple[str, Tensor], ...]
-    trees: tuple[tuple[str, Structure | tuple[type, Any]], ...]
+    trees: tuple[tuple[str, Structure | tuple[tuple, Any]], ...]
 
     @property
     def key(self) -> tuple:
@@ -139,7 +139,7 @@ class Jit:
         leaves, trees = [], dict[str, Any]()
         for name, value in bound.arguments.items():
             if name in self.static:
-                trees[name] = type(value), value
+                trees[name] = _kinds(value), value
                 continue
             found, trees[name] = flatten(value, name)
             for path, leaf in found:
@@ -171,6 +171,15 @@ class Jit:
             values = [trace.lift(x) for _, x in outputs]
         graph = trace.builder.graph(self.__name__, [*inputs, *trace.hidden.values()], values)
         return graph, trace.outside, structure
+
+
+def _kinds(value: Any) -> tuple:
+    """What tells apart settings that Python finds equal: 1, 1.0 and True, also in tuples and dataclasses."""
+    if isinstance(value, tuple):
+        return type(value), *map(_kinds, value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value), *(_kinds(getattr(value, field.name)) for field in fields(value))
+    return (type(value),)
 
 
 def _identifier(path: str) -> str:
