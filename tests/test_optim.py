@@ -54,6 +54,7 @@ CASES = {
     "nesterov, decay": (optim.SGD(0.1, 0.9, nesterov=True, weight_decay=0.1),
                         lambda *a: sgd(*a, nesterov=True, decay=0.1)),
     "adam": (optim.Adam(0.1), adam),
+    "rms prop": (optim.Adam(0.1, beta1=0.0), lambda *a: adam(*a, b1=0.0)),
     "adam, decay": (optim.Adam(0.1, weight_decay=0.1), lambda *a: adam(*a, coupled=0.1)),
     "adamw": (optim.AdamW(0.1, weight_decay=0.1), lambda *a: adam(*a, decoupled=0.1)),
     "lion": (optim.Lion(0.1, weight_decay=0.1), lion),

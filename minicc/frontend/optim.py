@@ -19,9 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from minicc.errors import DtypeError
 from minicc.frontend import ops
 from minicc.frontend.creation import zeros
-from minicc.frontend.primitives import TensorLike, as_tensor
+from minicc.frontend.primitives import TensorLike, as_argument, as_number, as_tensor
 from minicc.frontend.pytree import flatten, tree_map
 from minicc.frontend.scope import EAGER, current, fail
 from minicc.frontend.tensor import Tensor, realise
@@ -53,10 +54,17 @@ class Optimiser:
     def step(self, params: Any, gradients: Any, state: Any = None) -> tuple[Any, Any]:
         """The parameters and the state after one step; without a state it is the first."""
         state = self.init(params) if state is None else state
+        if not isinstance(state, dict) or not {"step", *self.remembers} <= set(state):
+            got = list(state) if isinstance(state, dict) else f"a {type(state).__name__}"
+            fail("step", "this is not this optimiser's state", got, ["step", *self.remembers],
+                 "optimiser.init(params)", DtypeError)
         count = state["step"] + 1
         rate = self.rate(count) if callable(self.rate) else self.rate
 
-        def moved(p: Tensor, g: Tensor, *memory: Tensor) -> _Moved:
+        def moved(p: TensorLike, g: TensorLike, *memory: Tensor) -> _Moved:
+            p, g = as_tensor(p), as_tensor(g)
+            if p.shape != g.shape:
+                fail("step", "a gradient does not fit its parameter", f"{g.type} for {p.type}", "one shape")
             way, kept = self.direction(p, g, memory, count)
             return _Moved((p - way * rate).astype(p.dtype), kept)
 
@@ -129,6 +137,10 @@ class Adam(Optimiser):
 
 def _sum_of_weights(beta: float, count: Tensor) -> Tensor:
     """1 - beta ** count: what the weights of a mean that started at 0 add up to."""
+    if not 0 <= as_number("Adam", beta) < 1:
+        fail("Adam", "no mean has this weight for what was before", beta, "0 or more, less than 1")
+    if not beta:
+        return as_tensor(1.0)
     return -ops.expm1(count * math.log(beta))
 
 
@@ -236,7 +248,8 @@ def staircase(rate: float, every: int, factor: float = 0.1) -> Schedule:
 
 def global_norm(tree: Any) -> Tensor:
     """The length of all the tensors of a tree, seen as one vector."""
-    squares = [(x * x).float().sum() for _, x in flatten(tree)[0]]
+    leaves = [as_argument("global_norm", name, x, "tensors alone") for name, x in flatten(tree, "tree")[0]]
+    squares = [(x * x).float().sum() for x in leaves]
     return sum(squares, as_tensor(0.0)).sqrt()
 
 
@@ -245,6 +258,8 @@ def clip_by_global_norm(tree: Any, limit: float) -> Any:
 
     Source: R. Pascanu et al., "On the difficulty of training recurrent neural networks", arXiv 1211.5063.
     """
+    if not as_number("clip_by_global_norm", limit) > 0:
+        fail("clip_by_global_norm", "no length is that small", limit, "more than 0")
     scale = limit / ops.maximum(global_norm(tree), limit)
     return tree_map(lambda x: (x * scale).astype(x.dtype), tree)
 
