@@ -104,6 +104,12 @@ MISTAKES: list[tuple[str, Callable, type, list[str]]] = [
 ]
 
 
+def leaked_gradient() -> np.ndarray:
+    kept = []
+    mc.grad(lambda x: kept.append(x * 2) or x.sum())(X)
+    return kept[0].numpy()
+
+
 K = mc.random.key(0)
 
 # ten of each family of names: what was written -> words of the error, which is of one of the classes below
@@ -136,6 +142,39 @@ FAMILIES: dict[str, list[tuple[Callable, str]]] = {
         (lambda: X % mc.ones(5), "f32[2,3] and f32[5]"), (lambda: X.gelu(approximate="fast"), "got fast"),
         (lambda: X * 1j, "complex"), (lambda: X.atan2(mc.ones(4)), "f32[2,3] and f32[4]"),
         (lambda: X.isclose(I, rtol="a"), "a str"),
+    ],
+    "what numpy and torch have in the place of a switch": [
+        (lambda: np.sort(X, -1, "stable"), "descending is a switch. got 'stable'"),
+        (lambda: X.argsort(-1, "stable"), "descending is a switch"),
+        (lambda: np.sum(X, 0, "float32"), "keepdims is a switch. got 'float32'"),
+        (lambda: np.std(X, 0, np.float32), "keepdims is a switch"), (lambda: np.cov(X, X), "positional"),
+        (lambda: np.bincount(I, None, 2), "positional"),
+    ],
+    "nn and optim": [
+        (lambda: mc.nn.linear_init(0, 3), "linear_init"), (lambda: mc.nn.linear_init("a", 3), "linear_init"),
+        (lambda: mc.nn.linear({}, X), "'w' is missing"), (lambda: mc.nn.linear(None, X), "a NoneType"),
+        (lambda: mc.nn.embedding({"v": X}, I), "'w' is missing. got ['v']"),
+        (lambda: mc.nn.batch_norm({"w": X}, {}, X, True), "'b' is missing"),
+        (lambda: mc.nn.group_norm({}, X, 0), "0; need one integer, 1 or more"),
+        (lambda: mc.nn.dropout(X, "a", K), "dropout: expected a number"),
+        (lambda: mc.nn.attention(X, X, X), "[B,H,T,D]"), (lambda: mc.nn.split_heads(X, 3), "[batch, time"),
+        (lambda: mc.nn.Draw(-1), "0 or more"), (lambda: mc.nn.Draw().normal((-1,)), "a size is negative"),
+        (lambda: mc.nn.Draw().normal((10**7, 10**8)), "memory is too small"),
+        (lambda: mc.rand(10**7, 10**8), "memory is too small"),
+        (lambda: mc.optim.SGD(1.0).step([I.float()], [X]), "f32[2,3] for f32[3]"),
+        (lambda: mc.optim.SGD(1.0).step(1.0, "a"), "a str"),
+        (lambda: mc.optim.Adam(1.0).step(X, X, 3), "not this optimiser's state. got a int"),
+        (lambda: mc.optim.Adam(1.0).step(X, X, {"step": I}), "got ['step']; need ['step', 'mean', 'square']"),
+        (lambda: mc.optim.Adam(1.0, beta2=1.0).step(X, X), "0 or more, less than 1"),
+        (lambda: mc.optim.clip_by_global_norm(X, -1.0), "more than 0"),
+        (lambda: mc.optim.global_norm({"w": "a"}), "tree.w is not a Tensor"),
+    ],
+    "the rest": [
+        (leaked_gradient, "trace that is over"), (lambda: mc.arange(2**31 + 1), "0 to 2147483648"),
+        (lambda: mc.arange(10**12), "does not fit i32"),
+        (lambda: mc.histogram(X, 3, ("a", "b")), "('a', 'b')"),
+        (lambda: mc.jacrev(lambda x, y: x * y, (0, 1))(X, X), "one integer"),
+        (lambda: mc.io.save(3, X), "got 3; need .npz"), (lambda: mc.io.load(None), "got None; need .npz"),
     ],
     "reductions": [
         (lambda: X.mean(7), "got 7; need -2 .. 1"), (lambda: X.var(ddof="a"), "var: expected a number"),

@@ -130,6 +130,8 @@ WRONG_TREES = {
     "two equal paths": ({"a.b": Tensor(1), "a": {"b": Tensor(2)}}, ["one path", "a.b"]),
     "a key that is a tuple": ({(1, 2): Tensor(1)}, ["(1, 2)", "strings or integers"]),
     "a pickle": (object(), ["not a Tensor"]),
+    "a key that loading would refuse": ({"layer:0": Tensor(1)}, ["layer:0", "colon", "safetensors"]),
+    "a key that climbs": ({"a/../../b": Tensor(1)}, ["a/../../b"]),
 }
 
 

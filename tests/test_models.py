@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import model_references as reference
@@ -204,6 +205,14 @@ WRONG = {
     "patches": (lambda: dit.Config(9, 1, 2, 32, 1, 2, 4), "patches do not divide the size. got 2 and 9"),
     "frames": (lambda: video.Config(frames=5), "frames of a box do not divide the frames. got 2 and 5"),
     "zero": (lambda: bert.Config(heads=0), "heads do not divide the width. got 0 and 768"),
+    "replaced": (lambda: replace(gpt2.TINY, heads=5), "heads do not divide the width. got 5 and 32"),
+    "odd heads": (lambda: llama.Config(96, 12, 1, 4, 2, 48), "halves of a head do not divide"),
+    "no layers": (lambda: replace(gpt2.TINY, layers=0), "layers of 1 or more"),
+    "more than there are": (lambda: replace(moe.TINY, chosen=5), "got 5 of 4"),
+    "no experts": (lambda: replace(moe.TINY, experts=0), "got 2 of 0"),
+    "stages": (lambda: replace(resnet.TINY, widths=(8,)), "stages do not pair up"),
+    "too long": (lambda: gpt2.forward({}, gpt2.TINY, Tensor(ids(1, 33))), "a time of 32 at most"),
+    "no batch": (lambda: gpt2.forward({}, gpt2.TINY, Tensor([1, 2])), "i32.2.; need .batch, time"),
 }
 
 

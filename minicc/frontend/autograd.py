@@ -28,7 +28,7 @@ from typing import Any
 
 from minicc.errors import CompileError, DtypeError, ShapeError
 from minicc.frontend.checkpoint import Recomputed, move_out
-from minicc.frontend.primitives import as_argument, as_integers, as_tensor, node
+from minicc.frontend.primitives import as_argument, as_integer, as_integers, as_tensor, node
 from minicc.frontend.pytree import flatten, tree_map, unflatten
 from minicc.frontend.scope import EAGER, Trace, current, fail, located, tracing
 from minicc.frontend.shapes import broadcast, reshape
@@ -250,6 +250,7 @@ def jacrev(fn: Callable, argnums: int = 0) -> Callable:
 
     @wraps(fn)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
+        as_integer("argnums", argnums)
         call = _Traced(fn, _numbers(fn, argnums, args), args, kwargs)
         out, *more = _outputs(call.result)
         if more or not out.size:

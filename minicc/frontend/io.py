@@ -98,7 +98,7 @@ def _tensor(path: str | Path, name: str, dtype: DType | None, stored: np.ndarray
 def _format(stage: str, path: str | Path) -> tuple[Callable, Callable]:
     """How a file of this name is written and read."""
     formats = {".npz": (_write_npz, _read_npz), ".safetensors": (_write_safetensors, _read_safetensors)}
-    if Path(path).suffix not in formats:
+    if not isinstance(path, str | os.PathLike) or Path(path).suffix not in formats:
         fail(stage, "no format has this suffix", path, " or ".join(formats), kind=CompileError)
     return formats[Path(path).suffix]
 
@@ -159,6 +159,9 @@ def _write_npz(path: Path, entries: Entries, structure: str) -> None:
     arrays[STRUCTURE] = np.frombuffer(structure.encode(), np.uint8)
     with zipfile.ZipFile(path, "w") as file:
         for name, array in arrays.items():
+            if not _honest(name):
+                fail("save", "no entry of a zip file may have this name", repr(name), kind=CompileError,
+                     need="no colon, backslash, slash in front, '..'", hint="the suffix .safetensors")
             with file.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
@@ -173,12 +176,16 @@ def _read_npz(path: Path) -> tuple[Entries, str | None]:
     return entries, None if structure is None else structure.tobytes().decode()
 
 
+def _honest(name: str) -> bool:
+    """Whether an entry may have this name: it would be a file in the folder where the zip is unpacked."""
+    return not (name.startswith("/") or ".." in name.split("/") or set(name) & set("\\:\0"))
+
+
 def _believable(path: Path, members: list[zipfile.ZipInfo]) -> None:
     """Refuse a zip file whose members have no honest names, stand there twice, or unpack to far too much."""
     names = [member.filename for member in members]
     for name in names:
-        climbs = name.startswith("/") or ".." in name.split("/") or set(name) & set("\\:\0")
-        if climbs or not name.endswith(".npy"):
+        if not _honest(name) or not name.endswith(".npy"):
             _wrong(path, "an entry has a name that no array has", repr(name), "NAME.npy")
         if names.count(name) > 1:
             _wrong(path, "an entry stands there twice", name)

@@ -31,9 +31,9 @@ from minicc.frontend.nn_attention import (
     rotate,
     split_heads,
 )
-from minicc.frontend.nn_init import Draw, fans, parameter_count, require_divides
+from minicc.frontend.nn_init import Draw, fans, parameter_count, require, require_divides
 from minicc.frontend.nn_losses import bce_with_logits, huber, kl, l1, mse
-from minicc.frontend.primitives import TensorLike, as_tensor, in_f32, node
+from minicc.frontend.primitives import TensorLike, as_integer, as_number, as_tensor, in_f32, node
 from minicc.frontend.scope import fail
 from minicc.frontend.tensor import Tensor
 
@@ -49,6 +49,7 @@ def linear_init(inputs: int, outputs: int, draw: Draw | None = None, bias: bool 
     Without `draw`, minicc's own generator draws. Source: K. He et al., "Delving deep into rectifiers", arXiv
     1502.01852.
     """
+    inputs, outputs = as_integer("linear_init", inputs, 1), as_integer("linear_init", outputs, 0)
     deviation = (2 / inputs) ** 0.5 if deviation is None else deviation
     if draw is None:
         return {"w": (random.randn(inputs, outputs) * deviation).realise(), "b": zeros(outputs).realise()}
@@ -56,12 +57,21 @@ def linear_init(inputs: int, outputs: int, draw: Draw | None = None, bias: bool 
     return w | {"b": draw.full((outputs,), 0)} if bias else w
 
 
+def part(layer: str, params: Params, name: str) -> Tensor:
+    """One of a layer's parameters."""
+    if not isinstance(params, dict) or name not in params:
+        got = list(params) if isinstance(params, dict) else f"a {type(params).__name__}"
+        fail(layer, f"the parameter {name!r} is missing", got, "the dict that its init function makes",
+             kind=DtypeError)
+    return params[name]
+
+
 def linear(params: Params, x: Tensor) -> Tensor:
     """x @ w + b, or without b if there is none.
 
     Shapes: x[..., inputs], w[inputs, outputs], b[outputs].
     """
-    y = x @ params["w"]
+    y = x @ part("linear", params, "w")
     return y + params["b"] if "b" in params else y
 
 
@@ -78,7 +88,7 @@ def embedding(params: Params, ids: TensorLike) -> Tensor:
     ids = as_tensor(ids)
     if ids.dtype.kind != "i":
         fail("embedding", "rows are picked by integers", ids.type, "i32", ".int()", DtypeError)
-    return node("gather", params["w"], ops.astype(ids, "i32"), axis=0)
+    return node("gather", part("embedding", params, "w"), ops.astype(ids, "i32"), axis=0)
 
 
 def conv_init(inputs: int, outputs: int, window: tuple[int, ...], draw: Draw, bias: bool = True,
@@ -95,9 +105,10 @@ def conv(params: Params, x: Tensor, stride: Any = 1, padding: Any = 0, dilation:
     Shapes: x[N, inputs, *S], w[outputs, inputs / groups, *K], b[outputs] -> [N, outputs, *S'].
     """
     by_rank = {3: conv1d, 4: conv2d, 5: conv3d}
-    if params["w"].ndim not in by_rank:
-        fail("conv", "these are no weights of a convolution", params["w"].type, "rank 3, 4 or 5")
-    return by_rank[params["w"].ndim](x, params["w"], params.get("b"), stride, padding, dilation, groups)
+    w = part("conv", params, "w")
+    if w.ndim not in by_rank:
+        fail("conv", "these are no weights of a convolution", w.type, "rank 3, 4 or 5")
+    return by_rank[w.ndim](x, w, params.get("b"), stride, padding, dilation, groups)
 
 
 # -- norms ---------------------------------------------------------------------------------------------------
@@ -150,7 +161,7 @@ def group_norm(params: Params, x: Tensor, groups: int, epsilon: float = 1e-5) ->
 
     Shapes: x[N, C, *S], w[C], b[C]. Source: Y. Wu and K. He, "Group normalization", arXiv 1803.08494.
     """
-    if x.ndim < 2 or x.shape[1] % groups:
+    if x.ndim < 2 or x.shape[1] % as_integer("group_norm", groups, 1):
         fail("group_norm", "the groups do not divide the channels", f"{groups} for {x.type}", "[N, C, ...]")
     grouped = standardised(x.reshape(x.shape[0], groups, -1), epsilon=epsilon)
     return _scaled(params, grouped.reshape(x.shape), 1)
@@ -169,15 +180,18 @@ def batch_norm(params: Params, state: Params, x: Tensor, training: bool, momentu
     Source: S. Ioffe and C. Szegedy, "Batch normalization", arXiv 1502.03167.
     """
     axes, shape = [0, *range(2, x.ndim)], [-1, *[1] * (x.ndim - 2)]
+    w, b = part("batch_norm", params, "w"), part("batch_norm", params, "b")
+    if x.ndim < 2:
+        fail("batch_norm", "there are no channels", x.type, "[N, C, ...]")
     if not training:
-        scale = ops.rsqrt(state["var"] + epsilon) * params["w"]
-        shift = params["b"] - state["mean"] * scale
+        scale = ops.rsqrt(state["var"] + epsilon) * w
+        shift = b - state["mean"] * scale
         return x * scale.reshape(*shape) + shift.reshape(*shape), state
     count = x.size // x.shape[1]
     centre = x.mean(axes)
     distance = x - centre.reshape(*shape)
     var = (distance * distance).mean(axes)
-    y = distance * (ops.rsqrt(var + epsilon) * params["w"]).reshape(*shape) + params["b"].reshape(*shape)
+    y = distance * (ops.rsqrt(var + epsilon) * w).reshape(*shape) + b.reshape(*shape)
     seen = {"mean": centre, "var": var * (count / max(1, count - 1))}
     return y, {name: state[name] * (1 - momentum) + new * momentum for name, new in seen.items()}
 
@@ -189,7 +203,7 @@ def dropout(x: Tensor, rate: float, key: Tensor | None) -> Tensor:
     """
     if key is None or rate == 0:
         return x
-    if not 0 < rate < 1:
+    if not 0 < as_number("dropout", rate) < 1:
         fail("dropout", "the rate is no share of the elements", rate, "0 or more, less than 1")
     return ops.where(random.bernoulli(key, 1 - rate, x.shape), x * (1 / (1 - rate)), 0.0)
 
@@ -249,6 +263,6 @@ __all__ = [
     "cache_update", "causal_mask", "conv", "conv_init", "cross_entropy", "dropout", "embedding",
     "embedding_init", "fans", "gated_mlp", "gated_mlp_init", "group_norm", "huber", "join_heads", "kl", "l1",
     "layer_norm", "linear", "linear_init", "mlp", "mlp_init", "mse", "norm_init", "parameter_count",
-    "repeat_heads", "require_divides", "rms_norm", "rotary", "rotate", "self_attention",
+    "repeat_heads", "require", "require_divides", "rms_norm", "rotary", "rotate", "self_attention",
     "self_attention_init", "silu", "split_heads", "standardised",
 ]

@@ -17,7 +17,7 @@ import math
 from minicc.frontend import ops
 from minicc.frontend.creation import arange, zeros
 from minicc.frontend.joining import concatenate
-from minicc.frontend.primitives import TensorLike, as_tensor
+from minicc.frontend.primitives import TensorLike, as_integer, as_tensor
 from minicc.frontend.scope import fail
 from minicc.frontend.tensor import Tensor
 from minicc.frontend.updates import dynamic_update_slice
@@ -28,10 +28,10 @@ Cache = dict[str, Tensor]
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """(B, T, heads * size) -> (B, heads, T, size)."""
-    batch, time, width = x.shape
-    if width % heads:
+    if x.ndim != 3 or x.shape[-1] % as_integer("attention", heads, 1):
         fail("attention", "the heads do not divide the width", f"{heads} heads for {x.type}",
-             "a multiple of the heads")
+             "[batch, time, width], and a width that is a multiple of the heads")
+    batch, time, width = x.shape
     return x.reshape(batch, time, heads, width // heads).transpose(0, 2, 1, 3)
 
 
@@ -55,11 +55,12 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causa
     Source: A. Vaswani et al., "Attention is all you need", arXiv 1706.03762, equation 1; for grouped heads,
     J. Ainslie et al., "GQA", arXiv 2305.13245.
     """
-    batch, heads, time, size = q.shape
-    groups, length = k.shape[1], k.shape[2]
-    if heads % groups or k.shape[-1] != size or v.shape[:3] != k.shape[:3]:
+    fits = q.ndim == k.ndim == v.ndim == 4 and v.shape[:3] == k.shape[:3] and q.shape[-1] == k.shape[-1]
+    if not fits or q.shape[1] % max(k.shape[1], 1):
         fail("attention", "queries, keys and values do not fit", f"{q.type}, {k.type}, {v.type}",
              "[B,H,T,D], [B,G,S,D], [B,G,S,E], and G divides H")
+    batch, heads, time, size = q.shape
+    groups, length = k.shape[1], k.shape[2]
     k, v = (repeat_heads(x, heads // groups) for x in (k, v))
     scores = (q @ k.transpose(0, 1, 3, 2)).float()                                          # (B, H, T, S)
     scores = scores * (1 / math.sqrt(size) if scale is None else scale)

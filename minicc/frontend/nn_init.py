@@ -13,6 +13,7 @@ nn.py.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from collections.abc import Callable
@@ -23,7 +24,7 @@ import numpy as np
 
 from minicc.errors import CompileError, Loc
 from minicc.frontend.creation import zeros
-from minicc.frontend.primitives import as_integers
+from minicc.frontend.primitives import as_integer, as_integers
 from minicc.frontend.pytree import flatten
 from minicc.frontend.scope import EAGER, current, fail, located
 from minicc.frontend.tensor import Tensor
@@ -39,10 +40,16 @@ class Draw:
         if current() is not EAGER:
             fail("init", "a traced function would draw the same numbers in every call", kind=CompileError,
                  hint="make the parameters outside, and pass them in")
-        self.generator = None if seed is None else np.random.default_rng(as_integers("seed", seed))
+        self.generator = None if seed is None else np.random.default_rng(as_integer("seed", seed, 0))
 
     def _made(self, shape: Shape, numbers: Callable[[np.random.Generator], np.ndarray]) -> Tensor:
-        return zeros(*shape) if self.generator is None else Tensor._holding(numbers(self.generator))
+        if min(as_integers("init", shape), default=0) < 0:
+            fail("init", "a size is negative", list(shape), "sizes of 0 or more")
+        try:
+            return zeros(*shape) if self.generator is None else Tensor._holding(numbers(self.generator))
+        except (MemoryError, ValueError) as error:
+            fail("init", "this computer's own memory is too small", error, "", "Draw(None): shapes alone",
+                 CompileError)
 
     def full(self, shape: Shape, value: float) -> Tensor:
         """The same number everywhere: 0 for biases, 1 for the scales of norms."""
@@ -101,15 +108,20 @@ def fans(shape: Shape) -> tuple[int, int]:
 
 
 def require_divides(parts: str, part: int, wholes: str, whole: int) -> None:
-    """Complain, at the line that made a model's configuration, unless a whole is a multiple of a part."""
-    if part > 0 and whole > 0 and whole % part == 0:
+    """Complain, as `require` does, unless a whole is a multiple of a part."""
+    require(part > 0 and whole > 0 and whole % part == 0, f"the {parts} do not divide the {wholes}",
+            f"{part} and {whole}", f"a multiple of the {parts}")
+
+
+def require(fits: bool, what: str, got: object, need: object, stage: str = "config") -> None:
+    """Complain, at the line that made a model's configuration or called it, unless something fits."""
+    if fits:
         return
     frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith((_HERE, "<string>")):
+    while frame.f_back and frame.f_code.co_filename.startswith((_HERE, "<string>", dataclasses.__file__)):
         frame = frame.f_back
     with located((Loc(frame.f_code.co_filename, frame.f_lineno),)):
-        fail("config", f"the {parts} do not divide the {wholes}", f"{part} and {whole}",
-             f"{wholes} that are a multiple of the {parts}")
+        fail(stage, what, got, need)
 
 
 def parameter_count(params: Any) -> int:

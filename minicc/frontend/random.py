@@ -18,6 +18,7 @@ come with its library, Random123. Read next: nn.py.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -182,20 +183,23 @@ def seed(number: int) -> None:
 
 def rand(*shape: Any) -> Tensor:
     """Random f32s in [0, 1), evenly spread, drawn now."""
-    return tensors.Tensor._holding(_generator.random(_drawable("rand", shape), np.float32))
+    return _drawn("rand", shape, _generator.random)
 
 
 def randn(*shape: Any) -> Tensor:
     """Random f32s with mean 0 and deviation 1, normally spread, drawn now."""
-    return tensors.Tensor._holding(_generator.standard_normal(_drawable("randn", shape), np.float32))
+    return _drawn("randn", shape, _generator.standard_normal)
 
 
-def _drawable(op: str, shape: tuple) -> tuple[int, ...]:
-    """The sizes, if numbers may be drawn for them here."""
+def _drawn(op: str, shape: tuple, draw: Callable[..., np.ndarray]) -> Tensor:
+    """A tensor of this shape with numbers of numpy's, if they may be drawn here."""
     sizes = as_integers(op, shape)
     if current() is not EAGER:
         fail(op, "a traced function would draw the same numbers in every call", kind=CompileError,
              hint="draw outside and pass the tensor in, or pass a key and use mc.random")
     if min(sizes, default=0) < 0:
         fail(op, "a size is negative", list(sizes), "sizes of 0 or more")
-    return sizes
+    try:
+        return tensors.Tensor._holding(draw(sizes, np.float32))
+    except (MemoryError, ValueError) as error:
+        fail(op, "this computer's own memory is too small", error, kind=CompileError)

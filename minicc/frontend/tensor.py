@@ -30,7 +30,7 @@ from minicc.frontend import indexing, ops, shapes, updates
 from minicc.frontend.arrays import as_array
 from minicc.frontend.primitives import is_number
 from minicc.frontend.pytree import flatten
-from minicc.frontend.scope import EAGER, Scope, fail, user_line
+from minicc.frontend.scope import EAGER, Scope, current, fail, user_line
 from minicc.graph.dtypes import decode
 from minicc.graph.ir import DType, Type, Value
 
@@ -277,6 +277,7 @@ def realise(tree: Any) -> None:
     wanted = list({id(x): x for x in tensors if x._array is None}.values())
     for x in wanted:
         if x._scope is not EAGER:
+            current().lift(x)  # which complains if its trace is over
             hint = "return the tensor and read it outside, or keep to Tensor operations inside"
             fail("trace", "the program asks for data while it is traced", x.type, "", hint, CompileError)
     if not wanted:

@@ -30,6 +30,8 @@ class Config:
 
     def __post_init__(self) -> None:
         nn.require_divides("heads", self.heads, "width", self.width)
+        nn.require(min(self.vocabulary, self.context, self.layers) > 0, "there is nothing of something", self,
+                   "a vocabulary, a context and layers of 1 or more")
 
 
 SMALL = Config()  # GPT-2 small, 124,439,808 parameters
@@ -62,6 +64,8 @@ def forward(params: Any, config: Config, ids: Tensor) -> Tensor:
 
     Shapes: ids[B, T], T up to the context -> [B, T, vocabulary].
     """
+    nn.require(ids.ndim == 2 and ids.shape[1] <= config.context, "the tokens do not fit the model", ids.type,
+               f"[batch, time], and a time of {config.context} at most: the context", "gpt2")
     time = ids.shape[1]
     x = embedding(params["tokens"], ids) + params["positions"]["w"][:time]                  # (B, T, C)
     for block in params["blocks"]:

@@ -34,7 +34,8 @@ class Config:
     base: float = 10000.0  # of the rotary positions
 
     def __post_init__(self) -> None:
-        nn.require_divides("heads", 2 * self.heads, "width", self.width)  # and a head into halves
+        nn.require_divides("heads", self.heads, "width", self.width)
+        nn.require_divides("halves of a head", 2, "size of a head", self.size)
         nn.require_divides("groups", self.groups, "heads", self.heads)
 
     @property

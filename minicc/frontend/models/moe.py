@@ -32,6 +32,12 @@ class Config(llama.Config):
     chosen: int = 2
     capacity: float = 1.25
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        nn.require(0 < self.chosen <= self.experts and self.capacity > 0, "no token would find its experts",
+                   f"{self.chosen} of {self.experts}, capacity {self.capacity}",
+                   "1 expert or more chosen, of those there are, and a capacity above 0")
+
 
 MIXTRAL_8X7B = Config(32000, 4096, 32, 32, 8, 14336, 1e6)  # 46,702,792,704 parameters
 TINY = Config(96, 32, 2, 4, 2, 24, experts=4, chosen=2)

@@ -30,6 +30,10 @@ class Config:
     classes: int = 1000
     large: bool = True  # pictures of some 200 pixels: the stem makes a quarter of them
 
+    def __post_init__(self) -> None:
+        nn.require(len(self.blocks) == len(self.widths) > 0, "the stages do not pair up",
+                   f"blocks {self.blocks}, widths {self.widths}", "a number of each for every stage")
+
 
 RESNET_18 = Config()  # 11,689,512 parameters
 RESNET_34 = Config(blocks=(3, 4, 6, 3))  # 21,797,672
