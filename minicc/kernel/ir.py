@@ -297,7 +297,7 @@ class Kernel:
     def _body_lines(self) -> list[str]:
         """One line per statement; what is used more than once gets a line and a name (%0, %1, ...) before
         it."""
-        uses = [arg for block in self.blocks() for arg in block.args]
+        uses = [arg for block in self.blocks() for arg in block.args] + [one.value for one in self.body]
         names: dict[Block, str] = {}
         lines = []
         for statement in self.body:
