@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernels import accumulating, axes, load, op, operand, outputs
+from kernels import accumulating, assembled, axes, load, op, operand, outputs
 from kernels import module as module_of
 
 import minicc as mc
@@ -221,3 +221,17 @@ def test_the_longer_side_of_a_result_streams_if_its_panels_would_come_in_two_rou
     a, b = numbers(576, 1024), numbers(64, 1024)
     (found,) = outputs(module_of(kernel), x=a, g=b)
     assert close(found, b.astype(float) @ a.T.astype(float))
+
+
+def test_units_that_share_a_panel_share_k_if_there_are_few_rows():
+    """32 rows, 8 tiles of k, one panel: each tile's 16 pushes of weights go to one of 4 MXUs, not to all."""
+    x, w = operand("x", F32, (32, 1000), "m", "k"), operand("w", F32, (1000, 96), "k", "n")
+    y, acc = operand("y", F32, (32, 96), "m", "n"), Scratch("acc", F32, ("m", "n"))
+    update = op("add", load(acc), op("dot", load(x), load(w), contract=("k",)))
+    grid = axes(m=(32, 32, "p"), n=(96, 96, "p"), k=(1000, 1000, "s"))
+    kernel = accumulating("deep", grid, y, acc, 0.0, update, load(acc), x, w)
+    ops = [instr.op for bundle in assembled(module_of(kernel)).bundles for instr in bundle.ops]
+    assert {mxu: ops.count(f"vmatpush.mxu{mxu}") for mxu in range(4)} == dict.fromkeys(range(4), 2 * 16)
+    a, b = numbers(32, 1000), numbers(1000, 96)
+    (found,) = outputs(module_of(kernel), x=a, w=b)
+    assert close(found, a.astype(float) @ b.astype(float))

@@ -137,15 +137,15 @@ def _dot_cycles(kernel: Kernel, dot: Block, target: Target) -> int:
     """Cycles of one step in which rows stream through units that hold weights.
 
     A unit holds lanes x lanes weights; while rows stream past them the next ones are loaded, which takes as
-    long as that many rows. Units that have no columns of their own share the rows.
+    long as that many rows. Units that have no columns of their own share the rows, or the depth.
     """
     lhs, rhs = (set(arg.axes) for arg in dot.args)
     rows = prod(kernel.axis(name).block for name in lhs - rhs)
     columns, depth = (prod(ceil(kernel.axis(name).block / target.lanes) for name in names)
                       for names in (rhs - lhs, dot.attrs["contract"]))
-    shared = ceil(rows / max(1, target.dot_units // columns))
-    tiles = ceil(columns / target.dot_units) * depth
-    return target.dot_fill_cycles + tiles * max(shared, target.lanes) * target.dot_row_cycles
+    ways = max(1, target.dot_units // columns)
+    busy = min(depth * max(ceil(rows / ways), target.lanes), ceil(depth / ways) * max(rows, target.lanes))
+    return target.dot_fill_cycles + ceil(columns / target.dot_units) * busy * target.dot_row_cycles
 
 
 def _unfold_cycles(kernel: Kernel, how: Unfolding, target: Target) -> float:

@@ -180,7 +180,9 @@ def _unfolded(kernel: Kernel, how: Unfolding, target: Target) -> list[list[int]]
             options.append([axis.size])
         elif axis.name == how.columns[0]:
             step = 1 if inner > 1 else target.lanes
-            options.append(_sizes(axis.size, step, max(step, target.largest_block // inner)))
+            sizes = _sizes(axis.size, step, max(step, target.largest_block // inner))
+            full = target.lanes * target.dot_units // inner  # so that every unit has its columns
+            options.append(sorted({*sizes, *(size for size in (full, 2 * full) if 0 < size < axis.size)}))
         elif axis.name == how.channel or axis is longest:
             options.append(_sizes(axis.size, target.rows, target.largest_block))
         else:

@@ -2,7 +2,7 @@
 
     acc[m, n] += lhs[m, k] @ rhs[k, n]
         for 4 panels of n at a time, one on each MXU (fewer panels: MXUs share one, each with some of the
-        rows)
+        rows, or if they are few, with some of k)
           for each 128 of k       16 vmatpush per MXU: the weights rhs[k, n]
             for 8 rows of m       vmatmul on each MXU; later vpop.mrf, and add to acc
 
@@ -24,7 +24,7 @@ XLA's own emitter does the same dance. Read next: schedule.py.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 from itertools import product, zip_longest
 from typing import TYPE_CHECKING
 
@@ -70,10 +70,15 @@ def _row_times(layout: Layout, machine: TPUSpec, dot: Block, frame: Frame) -> in
     (k,) = layout.big(dot.attrs["contract"])
     (lhs,) = (arg for arg in dot.args if frame.rows in arg.axes)
     together = min(tiles[frame.cols], machine.mxus)
-    shared = max(-(-sizes[frame.rows] // (machine.mxus // together)), LANES)
+    rounds = -(-tiles[frame.cols] // together)
     turned = tiles[frame.rows] * tiles[k] if layout.of(lhs).cols != k else 0
     turned += tiles[frame.rows] * tiles[frame.cols] if frame != layout.natural(dot.axes) else 0
-    return -(-tiles[frame.cols] // together) * tiles[k] * shared + turned * TURNED
+    return rounds * min(_times(sizes[frame.rows], tiles[k], machine.mxus // together)) + turned * TURNED
+
+
+def _times(rows: int, tiles: int, ways: int) -> tuple[int, int]:
+    """For how many rows MXUs are busy that share a panel: each with some of the rows, or of the tiles of k."""
+    return tiles * max(-(-rows // ways), LANES), -(-tiles // ways) * max(rows, LANES)
 
 
 def matmul(body: Body, block: Block, home: Home, accumulate: bool) -> Home:
@@ -135,8 +140,13 @@ class _Streams:
         body, mxus = self.body, self.body.write.machine.mxus
         panels, whole = body.count(self.home.frame.cols, LANES)
         together = min(panels, mxus)
-        self.ways = max(1, min(mxus // together, self.groups))
-        self.chunk = min(CHUNK[self.unit] * self.ways, self.groups)
+        self.ways = mxus // together
+        by_rows, by_depth = _times(self.groups * self.unit, self.tiles, self.ways)
+        self.deep = self.ways if by_depth < by_rows else 1
+        self.turns = max(1, min(self.ways // self.deep, self.groups))
+        self.ways = self.turns * self.deep
+        self.rounds = -(-self.tiles // self.deep)
+        self.chunk = min(CHUNK[self.unit] * self.turns, self.groups)
         body.write.loop(panels, whole, together, 1, self.panels)
 
     def panels(self, panels: list[At]) -> None:
@@ -145,76 +155,89 @@ class _Streams:
         self.push_weights(0, panels, range(self.weight_pushes))
         apart = min(SPREAD, chunks)  # chunks that also bring in the next tile's weights
         share = self.weight_pushes // apart
-        for tile in range(self.tiles):
+        for turn in range(self.rounds):
             for number in range(apart):
-                before = (tile, self.rows(number - 1)) if number else (tile - 1, self.rows(chunks - 1))
-                weights = range(number * share, (number + 1) * share) if tile + 1 < self.tiles else range(0)
-                self.chunk_of(tile, panels, self.rows(number), before, weights, swap=not number)
+                before = (turn, self.rows(number - 1)) if number else (turn - 1, self.rows(chunks - 1))
+                weights = range(number * share, (number + 1) * share) if turn + 1 < self.rounds else range(0)
+                self.chunk_of(turn, panels, self.rows(number), before, weights, swap=not number)
             done = apart * self.chunk
             write.loop(self.groups - done, self.whole_groups - done, self.chunk, self.unit,
-                       partial(self.later_chunk, tile, panels), done * self.unit)
+                       partial(self.later_chunk, turn, panels), done * self.unit)
         for number, row in enumerate(self.rows(chunks - 1)):
-            self.pop(self.tiles - 1, row, number, panels)
+            self.pop(self.rounds - 1, row, number, panels)
 
     def rows(self, chunk: int) -> list[At]:
         """The rows of a chunk, one place per push."""
         first = chunk * self.chunk
         return [At(0, group * self.unit) for group in range(first, min(first + self.chunk, self.groups))]
 
-    def later_chunk(self, tile: int, panels: list[At], rows: list[At]) -> None:
+    def later_chunk(self, turn: int, panels: list[At], rows: list[At]) -> None:
         """A chunk in a loop: the one before it is the one of the round before."""
         shift = self.chunk * self.unit
         before = [At(rows[0].counter, rows[0].offset - shift + n * self.unit) for n in range(self.chunk)]
-        self.chunk_of(tile, panels, rows, (tile, before), range(0), swap=False)
+        self.chunk_of(turn, panels, rows, (turn, before), range(0), swap=False)
 
-    def chunk_of(self, tile: int, panels: list[At], rows: list[At], before: tuple[int, list[At]],
+    def chunk_of(self, turn: int, panels: list[At], rows: list[At], before: tuple[int, list[At]],
                  weights: range, swap: bool) -> None:
         """Push a chunk of rows while the results of the one before it are fetched, and some of the next
         weights."""
         for number, (row, old) in enumerate(zip_longest(rows, before[1])):
             if row is not None:
-                self.push(tile, row, number, panels, swap and number < self.ways)
-            if number == self.ways - 1:
-                self.push_weights(tile + 1, panels, weights)
+                self.push(turn, row, number, panels, swap and number < self.turns)
+            if number == self.turns - 1:
+                self.push_weights(turn + 1, panels, weights)
             if old is not None and before[0] >= 0:
                 self.pop(before[0], old, number, panels)
 
-    def push_weights(self, tile: int, panels: list[At], numbers: range) -> None:
+    def parts(self, turn: int, panel: int, number: int) -> list[tuple[int, int]]:
+        """The MXUs at work on a panel in a round, for rows of this number, and the part of k of each."""
+        first = panel * self.ways + number % self.turns * self.deep
+        tiles = range(turn * self.deep, min((turn + 1) * self.deep, self.tiles))
+        return list(enumerate(tiles, first))
+
+    def push_weights(self, turn: int, panels: list[At], numbers: range) -> None:
         """Some of the pushes of weights, to each MXU; turned on the way if they lie the other way round."""
         write, frame = self.body.write, self.weights_frame
         nest, xpose = self.body.at(frame), frame.cols == self.k
-        for unit, number in product(range(len(panels) * self.ways), numbers):
-            panel = panels[unit // self.ways]
+        places = [(mxu, panel, tile) for index, panel in enumerate(panels) for way in range(self.turns)
+                  for mxu, tile in self.parts(turn, index, way)]
+        for (mxu, panel, tile), number in product(places, numbers):
             row, column = (panel, At(0, tile)) if xpose else (At(0, tile), panel)
             row = write.scaled(row, LANES, number * self.unit)
             value = self.packed(nest, self.rhs, self.right, self.eights(frame, row), column)
             write.locs = self.block.locs or write.locs
-            write.op(f"vmatpush{'.xpose' if xpose else ''}{self.form}.mxu{unit}", value)
+            write.op(f"vmatpush{'.xpose' if xpose else ''}{self.form}.mxu{mxu}", value)
 
-    def push(self, tile: int, row: At, number: int, panels: list[At], swap: bool) -> None:
+    def push(self, turn: int, row: At, number: int, panels: list[At], swap: bool) -> None:
         """The rows of a push meet the weights of every panel."""
         write, eights = self.body.write, self.eights(self.rows_frame, row)
-        value = self.packed(self.body.at(self.rows_frame), self.lhs, self.left, eights, At(0, tile))
-        write.locs = self.block.locs or write.locs
+        nest = self.body.at(self.rows_frame)
         fewer = len(eights) * SUBLANES < self.unit and len(eights) * SUBLANES
-        for panel in range(len(panels)):
-            mxu = panel * self.ways + number % self.ways
-            write.op(f"vmatmul{self.form}.mxu{mxu}", value, rows=fewer, swap=swap)
+        places = [self.parts(turn, index, number) for index in range(len(panels))]
+        for same in zip(*places, strict=True):  # parts of k, each with the same rows for all panels
+            value = self.packed(nest, self.lhs, self.left, eights, At(0, same[0][1]))
+            write.locs = self.block.locs or write.locs
+            for mxu, _ in same:
+                write.op(f"vmatmul{self.form}.mxu{mxu}", value, rows=fewer, swap=swap)
 
-    def pop(self, tile: int, row: At, number: int, panels: list[At]) -> None:
-        """Fetch the products of a push's rows with every panel, and add them to what the tiles before
+    def pop(self, turn: int, row: At, number: int, panels: list[At]) -> None:
+        """Fetch the products of a push's rows with every panel, and add them to what the rounds before
         gave."""
-        write, nest, dtype = self.body.write, self.body.at(self.home.frame), self.block.dtype
-        for index, panel in enumerate(panels):
-            for eight in self.eights(self.home.frame, row):
-                total: Operand = write.op(f"vpop.mrf.mxu{index * self.ways + number % self.ways}")
-                if dtype.kind == "i":  # by no places, for narrow ones
-                    places = write.op("vsplat", write.mul(write.add(self.left, self.right), 8))
-                    total = write.op("vshll.u32", write.op("vcvt.f32.s32", total), places)
-                if tile or self.accumulate:
-                    old = nest.load(self.home, eight, panel, self.block)
-                    total = RECIPES["add"](write, dtype, old, total)
-                nest.store(self.home, (eight, panel), total)
+        nest, add = self.body.at(self.home.frame), partial(RECIPES["add"], self.body.write, self.block.dtype)
+        for (index, panel), eight in product(enumerate(panels), self.eights(self.home.frame, row)):
+            values = [self.popped(mxu) for mxu, _ in self.parts(turn, index, number)]
+            if turn or self.accumulate:
+                values.insert(0, nest.load(self.home, eight, panel, self.block))
+            nest.store(self.home, (eight, panel), reduce(add, values))
+
+    def popped(self, mxu: int) -> Operand:
+        """The next result of an MXU."""
+        write = self.body.write
+        value: Operand = write.op(f"vpop.mrf.mxu{mxu}")
+        if self.block.dtype.kind == "i":  # by no places, for narrow ones
+            places = write.op("vsplat", write.mul(write.add(self.left, self.right), 8))
+            value = write.op("vshll.u32", write.op("vcvt.f32.s32", value), places)
+        return value
 
     def eights(self, frame: Frame, row: At) -> list[At]:
         """The registers of 8 rows that a push from a row on takes, as far as the block has them."""
