@@ -168,6 +168,14 @@ def test_draw_writes_each_level_twice_and_lists_it(tmp_path: Path, capsys: pytes
     assert [Path(line).name for line in out.split()] == [f"{n}.{f}" for n in levels for f in ("svg", "png")]
 
 
+def test_draw_draws_one_level_if_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    asked = ["draw", "-c", DENSE, "--level", "memory", "-o", str(tmp_path / "out")]
+    assert run(asked, capsys)[0] == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["memory.png", "memory.svg"]
+    code, _, err = run([*asked, "--level", "pipeline"], capsys)
+    assert code == 2 and "only a TPU's copies are explicit" in err
+
+
 @pytest.mark.parametrize("level, said, unsaid", [
     ("1", "kernels dot_maximum", "cycles fused"), ("2", "cycles fused", "grid  m ="),
     ("3", "grid  m =", "__global__"), ("4", "__global__", "multiply_one"), ("5", "__global__", "Traceback"),

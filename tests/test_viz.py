@@ -163,3 +163,19 @@ def test_the_gallery_shows_what_is_drawn_today(level: str, tmp_path: Path):
     kept = Path(render.__file__).parent / "gallery" / f"{level}.svg"
     now = (tmp_path / kept.name).read_text()
     assert words(kept.read_text()) == words(now), f"minicc draw -c '{GALLERY}' --device tpu -o viz/gallery"
+
+
+@pytest.mark.parametrize("kind", ["attention", "siblings", "recompute"])
+def test_the_gallery_shows_the_kernels_of_each_golden_file_today(kind: str, tmp_path: Path):
+    golden = Path(__file__).parent / "golden" / f"fuse-{kind}.graph"
+    command = ["draw", str(golden), "--device", "tpu", "--level", "kernels", "-o"]
+    assert main([*command, str(tmp_path)]) == 0
+    kept = Path(render.__file__).parent / "gallery" / f"fuse-{kind}" / "kernels.svg"
+    now = (tmp_path / kept.name).read_text()
+    assert words(kept.read_text()) == words(now), f"minicc {' '.join(command)} {kept.parent}"
+
+
+def test_outputs_of_one_kernel_stand_side_by_side():
+    source = draw(matmul()).source
+    row = source[source.index("rank=same", source.index("rank=same") + 1):]
+    assert '"buffer y"' in row[:row.index("}")]

@@ -109,6 +109,10 @@ class _Cluster:
             for source in dict.fromkeys(map(self._source, block.args)):
                 again = self._is_holder(source) and self._reaches(block, source)
                 self._arrow(source, self.idents[block], ACCUMULATE if again else {})
+        with self.canvas.subgraph() as row:  # an arrow down from the last box, rather than out at the side
+            row.attr(rank="same")
+            for operand in self.kernel.outputs:
+                row.node(_ident(operand.buffer))
         for statement in self.kernel.body:
             if statement.target in self.operands:
                 operand = self.operands[statement.target]
@@ -166,12 +170,13 @@ class _Cluster:
     def _title(self) -> str:
         kernel = self.kernel
         tiled = [axis for axis in kernel.axes if axis.steps > 1]
-        grid = ", ".join(f"{axis.name} {axis.steps} x {axis.block}" for axis in tiled) or "one step"
+        grid = ", ".join(f"{axis.name} {axis.steps} x {axis.block}" for axis in tiled)
         read, written = (
             bytes_text(sum(moved_bytes(kernel, operand) for operand in side if operand.name not in self.near))
             for side in (kernel.inputs, kernel.outputs)
         )
-        return label(kernel.name, soft=[f"grid {grid}", f"HBM reads {read}", f"HBM writes {written}"])
+        steps = f"grid {grid}" if grid else "one step"
+        return label(kernel.name, soft=[steps, f"HBM reads {read}", f"HBM writes {written}"])
 
     def _label(self, block: Block) -> str:
         held = [f"kept in {name}" + (f", from {self.starts[name]}" if name in self.starts else "")
