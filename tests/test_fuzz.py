@@ -390,13 +390,11 @@ def test_bisect_speaks_json_and_names_a_nan(here: Path, capsys: pytest.CaptureFi
     (["bisect", "f.graph", "--skip", "fuse"], "invalid choice"), (["bisect", "f.py"], "unknown kind"),
     (["fuzz", "--n", "2", "--device", "tpu:v9"], "no such device"),
     (["bisect", "huge.graph", "--nan"], "too large to try"), (["fuzz", "--n", "0"], "need 1 or more"),
-    (["fuzz", "--n", "many"], "invalid int value"), (["fuzz", "-c", "rand(3)"], "unrecognized"),
-    (["fuzz", "--jobs", "0"], "need 1 or more"),
+    (["fuzz", "--n", "many"], "invalid int value"), (["fuzz", "--jobs", "0"], "need 1 or more"),
 ])
 def test_bad_input_is_one_error_and_code_2(words, said, here: Path, capsys: pytest.CaptureFixture[str]):
     (here / "f.graph").write_text(str(SUM))
     (here / "huge.graph").write_text("graph f(x: f32[9999999,9999999,9999999]) { return x }")
     assert main(words) == 2
     out, err = capsys.readouterr()
-    assert (out, err.count("error:")) == ("", 1) and said in err
-    assert {path.name for path in here.iterdir()} == {"f.graph", "huge.graph"}
+    assert (out, err.count("error:"), len(list(here.iterdir()))) == ("", 1, 2) and said in err

@@ -44,7 +44,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the passes in order and print what the last one made."""
     graph = parse_graph(read_text(Path(options.program)), options.program)
-    levels, here, made = Levels(find(options.device), graph, options=compiler.Options(options.fast_math)), "graph", str(graph)
+    levels = Levels(find(options.device), graph, options=compiler.Options(options.fast_math))
+    here, made = "graph", str(graph)
     for name in filter(None, options.passes.split(",")):
         if name not in PASSES:
             need = " or ".join(PASSES)
