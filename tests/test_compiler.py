@@ -77,7 +77,8 @@ def test_a_missing_wait_in_a_learners_pipeline_is_caught_on_the_machine():
 
 def test_each_pass_leaves_a_record_of_both_sides():
     records = compiled().records
-    assert [r.name for r in records] == [step.name for step in PASSES if step.only != "gpu" and not step.asked]
+    steps = [step.name for step in PASSES if step.only != "gpu" and not step.asked]
+    assert [record.name for record in records] == steps
     assert all(record.after is later.before for record, later in zip(records, records[1:], strict=False))
 
 
