@@ -77,7 +77,7 @@ def _row_times(layout: Layout, machine: TPUSpec, dot: Block, frame: Frame) -> in
 
 
 def _times(rows: int, tiles: int, ways: int) -> tuple[int, int]:
-    """For how many rows MXUs that share a panel are busy: each with some of the rows, or of the tiles of k."""
+    """For how many rows MXUs that share a panel are busy: each with some of the rows, or tiles of k."""
     return tiles * max(-(-rows // ways), LANES), -(-tiles // ways) * max(rows, LANES)
 
 
