@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from minicc.compiler import Compiled, compile_graph
+from minicc.graph.evaluate import evaluate
 from minicc.graph.infer import build
 from minicc.graph.ir import (
     BF16,
@@ -28,6 +29,7 @@ from minicc.graph.ir import (
     decode,
     encode,
 )
+from minicc.graph.text import parse_graph
 from minicc.slots import using
 from minicc.tpu.isa import Program
 from minicc.tpu.text import parse
@@ -268,6 +270,20 @@ def test_the_masks_of_a_ragged_dot_find_registers(dtype: DType, m: int, n: int, 
 
 
 # ---- convolutions ----
+
+@pytest.mark.parametrize("text", [
+    "graph f(x: f32[2,3,1,3,7], w: f32[3,2,1,1,2]) { %0 = convolution(x, w) stride=[1,2] dilation=[2,2] "
+    "low=[0,0] high=[2,3] : f32[2,3,2,5,4] return %0 }",  # rows beyond the image
+    "graph f(x: f32[3,1,2,7], w: f32[1,1,2,2]) { %0 = convolution(x, w) low=[0] high=[2] : f32[3,1,1,8] "
+    "%1 = reduce(%0) kind=sum axes=[0,2] : f32[1,8] return %1 }",  # a buffer that both see differently
+    "graph f(x: f32[1,3,1,3], w: f32[3,2,1,1]) { %0 = convolution(x, w) stride=[2] dilation=[2] low=[0] "
+    "high=[2] : f32[1,3,2,3] return %0 }",  # a window of one tap
+])
+def test_convolutions_at_the_edge_of_what_unfolds(text: str):
+    parsed = parse_graph(text)
+    arrays = [normal(*value.shape) for value in parsed.inputs]
+    close(compile_graph(parsed, "tpu:v5e").run(arrays)[0], evaluate(parsed, arrays, dtype64=True)[0])
+
 
 def convolved(x: np.ndarray, w: np.ndarray, stride: tuple, dilation: tuple, low: tuple,
               high: tuple) -> np.ndarray:

@@ -215,6 +215,8 @@ def _common_view(module: Module, name: str, target: Target) -> tuple[tuple[int, 
     if len(shape) != 2 or any(operand.type.shape != shape for _, operand in touching):
         return NOWHERE, "the kernels that touch it do not see the same rows and columns"
     for kernel, operand in touching:
+        if any(index.terms[1:] for other in kernel.inputs for index in other.index):
+            return NOWHERE, f"{kernel.name} walks it as a line of pixels"
         sides = zip(kernel.block_shape(operand), shape, (target.rows, target.lanes), strict=True)
         if not all(block == size or block % multiple == 0 for block, size, multiple in sides):
             return NOWHERE, f"{kernel.name} has blocks that are not whole registers"

@@ -32,8 +32,8 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Walk:
-    """A dimension with a window: `taps` elements, `apart` from each other, for each of `pixels`, `stride` from
-    each other. It is copied in phases: elements `step` apart, from each remainder of a tap's place.
+    """A dimension with a window: `taps` elements, `apart` from each other, for each of `pixels`, `stride`
+    from each other. It is copied in phases: elements `step` apart, from each remainder of a tap's place.
 
     >>> walk = Walk(taps=3, apart=1, pixels=16, stride=2, step=2)
     >>> walk.phases, walk.span, walk.place(2, 15)
@@ -157,7 +157,7 @@ def unfolding(kernel: Kernel) -> Unfolding | None:
                  for index in window)
     if not simple or len(set(names)) < len(names):
         return None
-    found = [how for rows, columns in permutations(_sides(kernel, window))
+    found = [how for rows, columns in permutations(_sides(kernel, window), 2)
              for how in _options(kernel, operand, first, rows, columns)]
     return max(found, key=lambda how: how.elements(kernel), default=None)
 
@@ -167,8 +167,10 @@ def _options(kernel: Kernel, operand: Operand, first: int, rows: Names,
     """With these axes of a window as rows and as columns, and each channel that there may be, or none."""
     if not {*operand.index[-1].axes} & {*columns}:
         return
-    channels = [index.axes[0] for index in operand.index[:first]
-                if index.terms and index == Index.axis(index.axes[0])]
+    before = zip(operand.index[:first], operand.type.shape, strict=False)
+    plain = [(index.axes[0], size) for index, size in before
+             if index.terms and index == Index.axis(index.axes[0])]
+    channels = [name for name, size in plain if kernel.axis(name).size <= size]  # none is padded
     for group in (rows, *((name, *rows) for name in channels)):
         if len({kernel.axis(name).kind for name in group}) == 1 and all(
                 _walked(kernel, operand, names) for names in (group, columns)):

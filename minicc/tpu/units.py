@@ -14,8 +14,8 @@ a place would wait for a pop behind it forever: that is a fault, not a hang.
 
 Values are lazy: a pop computes the product of all rows pushed so far with the same weights. It is computed in
 blocks of BLOCK rows, counted from the swap, so that a row gives the same bits whoever is in its block and
-whoever asks when. The real unit's protocol is not public; the TPUv1 paper describes weight-stationary arrays with a
-shadow copy. What to read next: tests/systolic.py for why 254, core.py for who calls this.
+whoever asks when. The real unit's protocol is not public; the TPUv1 paper describes weight-stationary arrays
+with a shadow copy. What to read next: tests/systolic.py for why 254, core.py for who calls this.
 """
 
 from __future__ import annotations
