@@ -134,7 +134,8 @@ def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Modu
     _join(state, [node for node in nodes if node in state.groups], log)
     groups = {id(group): group for node in nodes if (group := state.groups.get(node))}
     kernels = [kernel for group in groups.values() for kernel in _with_copy(state, group)]
-    return _module(state, _named(in_order(kernels)))
+    kept = {names[view_source(value).node] for value in graph.outputs}
+    return _module(state, _named(in_order(kernels, kept)))
 
 
 def _reads(user: Node, node: Node) -> bool:

@@ -3,17 +3,20 @@
     kernels a -> t1, b: t1 -> t2, c: x -> t3, d: t1, t3 -> out      ->      a, b, c, d
 
 Goes in: a graph, or its kernels in any order. Comes out: a name for each node's buffer; the kernels in an
-order in which each is behind what it reads. Among those that are ready, one that frees as much as it makes
-runs at once; else the first of the given order. So a buffer lives no longer than it must: a weight that is
-updated lets go of its gradient before the next one is made. XLA and PyTorch's inductor order for memory in
-the same greedy way; the best order is as hard as register allocation. Invariant: those that write one buffer,
-an update after its base, stay in the given order, and its readers behind them all. Read next: memory.py.
+order in which each is behind what it reads, and which keeps few elements alive. What is ready and frees as
+much as it makes runs at once. When nothing does, the first that is ready in one of two orders: outputs as
+soon as they can be made, so that a new weight lets go of what its gradient is made of; or the largest output
+first, with all that it needs, while little else is alive, so that small gradients wait to become large
+weights. Both are tried to the end, and the one with the lower peak is taken. XLA and PyTorch's inductor order
+for memory in the same greedy way; the best order is as hard as register allocation. Invariant: those that
+write one buffer, an update after its base, stay in the given order, and its readers behind them all. Read
+next: memory.py.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from minicc.graph.ir import Graph, Node
 from minicc.kernel.ir import Kernel
@@ -41,39 +44,88 @@ def buffer_names(graph: Graph, user_table: Mapping[Node, list[Node]]) -> dict[No
     return names
 
 
-def in_order(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """The kernels in an order that can run, and that keeps few bytes alive."""
-    writers: dict[str, list[int]] = {}
-    for number, kernel in enumerate(kernels):
-        for operand in kernel.outputs:
-            writers.setdefault(operand.buffer, []).append(number)
-    sizes = {op.buffer: op.type.bytes for kernel in kernels for op in kernel.outputs}
-    waiting: list[set[int]] = []  # for each kernel, those that must run before it
-    for number, kernel in enumerate(kernels):
-        before = {one for op in kernel.outputs for one in writers[op.buffer] if one < number}
-        before |= {one for op in kernel.reads for one in writers.get(op.buffer, [])
-                   if number not in writers[op.buffer]}
-        waiting.append(before)
-    readers: dict[str, set[int]] = {}
-    for number, kernel in enumerate(kernels):
-        for operand in kernel.reads:
-            if operand.buffer in sizes:
-                readers.setdefault(operand.buffer, set()).add(number)
-    order: list[int] = []
-    left = set(range(len(kernels)))
+def in_order(kernels: Sequence[Kernel], kept: Collection[str]) -> list[Kernel]:
+    """The kernels in an order that can run, and that keeps few elements alive. kept: the outputs' buffers."""
+    dag = _Dag(kernels, kept)
+    orders = [dag.order(turns) for turns in ([not keeps for keeps in dag.keeps], dag.wanted())]
+    return [kernels[number] for number in min(orders, key=dag.peak)]
 
-    def gain(number: int) -> int:
-        """Bytes that running a kernel now frees, less those it makes."""
-        freed = sum(sizes[name] for name in {op.buffer for op in kernels[number].reads} & readers.keys()
-                    if readers[name] <= {number})
-        return freed - sum(sizes[name] for name in {op.buffer for op in kernels[number].outputs})
 
-    while left:
-        ready = [number for number in sorted(left) if not waiting[number] & left]
-        best = max(ready, key=gain)
-        chosen = best if gain(best) >= 0 else ready[0]
-        order.append(chosen)
-        left.remove(chosen)
-        for name in {op.buffer for op in kernels[chosen].reads} & readers.keys():
-            readers[name].discard(chosen)
-    return [kernels[number] for number in order]
+class _Dag:
+    """Which kernels wait for which; and how many elements each makes, or lets go of."""
+
+    def __init__(self, kernels: Sequence[Kernel], kept: Collection[str]) -> None:
+        writers: dict[str, list[int]] = {}
+        self.sizes: dict[str, int] = {}  # of the buffers that kernels write
+        self.makes, self.keeps = [0] * len(kernels), [False] * len(kernels)
+        for number, kernel in enumerate(kernels):
+            for op in kernel.outputs:
+                writers.setdefault(op.buffer, []).append(number)
+                if op.buffer not in self.sizes:  # or it is there already, and only changes
+                    self.sizes[op.buffer] = op.type.elements
+                    self.makes[number] += op.type.elements
+            self.keeps[number] = all(op.buffer in kept for op in kernel.outputs)
+        self.before: list[set[int]] = []  # those that must run before it
+        self.touches: list[set[str]] = []  # the buffers that it reads or changes, and that may go after it
+        for number, kernel in enumerate(kernels):
+            before = {one for op in kernel.outputs for one in writers[op.buffer] if one < number}
+            before |= {one for op in kernel.reads for one in writers.get(op.buffer, [])
+                       if number not in writers[op.buffer]}
+            self.before.append(before)
+            touched = {op.buffer for op in (*kernel.reads, *kernel.outputs)}
+            self.touches.append((touched & self.sizes.keys()).difference(kept))
+
+    def wanted(self) -> list[int]:
+        """For each kernel, the first output that needs it, the largest of them first."""
+        outputs = [number for number, keeps in enumerate(self.keeps) if keeps]
+        turns = [len(outputs)] * len(self.makes)
+        for turn, output in enumerate(sorted(outputs, key=lambda number: -self.makes[number])):
+            stack = [output]
+            while stack:
+                number = stack.pop()
+                if turns[number] == len(outputs):
+                    turns[number] = turn
+                    stack += self.before[number]
+        return turns
+
+    def order(self, turns: Sequence[int]) -> list[int]:
+        """The kernels' numbers, in an order that can run. turns: the lowest goes first when nothing frees."""
+        waiting = [set(before) for before in self.before]
+        users: dict[str, set[int]] = {}
+        behind: dict[int, list[int]] = {}
+        for number, touched in enumerate(self.touches):
+            for name in touched:
+                users.setdefault(name, set()).add(number)
+            for one in waiting[number]:
+                behind.setdefault(one, []).append(number)
+        gains = [-made for made in self.makes]  # what running a kernel now frees, less what it makes
+        for name, found in users.items():
+            if len(found) == 1:
+                gains[min(found)] += self.sizes[name]
+        ready = [number for number, before in enumerate(waiting) if not before]
+        order: list[int] = []
+        while ready:
+            chosen = max(ready, key=lambda number: (gains[number], -number))
+            if gains[chosen] < 0:
+                chosen = min(ready, key=lambda number: (turns[number], number))
+            order.append(chosen)
+            ready.remove(chosen)
+            for name in self.touches[chosen]:
+                users[name].remove(chosen)
+                if len(users[name]) == 1:
+                    gains[min(users[name])] += self.sizes[name]
+            for number in behind.get(chosen, []):
+                waiting[number].remove(chosen)
+                if not waiting[number]:
+                    ready.append(number)
+        return order
+
+    def peak(self, order: Sequence[int]) -> int:
+        """The most elements that are alive at once."""
+        last = {name: number for number in order for name in self.touches[number]}
+        alive = most = 0
+        for number in order:
+            alive += self.makes[number]
+            most = max(most, alive)
+            alive -= sum(self.sizes[name] for name in self.touches[number] if last[name] == number)
+        return most
