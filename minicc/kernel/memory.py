@@ -12,8 +12,10 @@ blocks. Two buffers share bytes only if the last kernel that reads the one comes
 the other; a copy that is fetched lives from the kernel during which it comes in.
 
 XLA calls this buffer assignment; its memory-space assignment moves buffers into VMEM, and prefetches weights
-there, by a far richer cost-benefit search. First-fit over live ranges is what most compilers ship. Read next:
-pipeline.py.
+there, by a far richer cost-benefit search. Largest first, each at the lowest place that is free while it
+lives, is what TensorFlow Lite ships; it comes within a percent of what is live at once on a GPT-2's training.
+Source: Y. Pisarchyk and J. Lee, "Efficient memory management for deep neural net inference", arXiv
+2001.03288. Read next: pipeline.py.
 """
 
 from __future__ import annotations
@@ -139,11 +141,12 @@ def plan(module: Module, target: Target, *, log: list[Step] | None = None) -> Me
         if log is not None:
             where = f"{wish.place.buffer}: {wish.place.type} in {'vmem' if spot else 'hbm'}"
             log.append(Step(where, spot is not None, why))
-    placed: dict[str, Placement] = {}
-    for name, (role, type, first, last) in live.items():
-        far = Placement(name, type, role, Space.HBM, 0, _line_bytes(type), first, last)
-        stays = role is Role.TEMP and name in near
-        placed[name] = near.pop(name) if stays else _fit(far, list(placed.values()))
+    placed = {name: near.pop(name) for name, (role, *_) in live.items() if role is Role.TEMP and name in near}
+    far = [Placement(name, type, role, Space.HBM, 0, _line_bytes(type), first, last)
+           for name, (role, type, first, last) in live.items() if name not in placed]
+    for place in sorted(far, key=lambda place: -place.bytes):
+        placed[place.buffer] = _fit(place, list(placed.values()))
+    placed = {name: placed[name] for name in live}
     tops = {space: max((p.offset_bytes + p.bytes for p in (*placed.values(), *near.values())
                         if p.space is space), default=0) for space in Space}
     if tops[Space.HBM] > target.slow_bytes:
@@ -228,12 +231,13 @@ def _common_view(module: Module, name: str, target: Target) -> tuple[tuple[int, 
 
 def _fit(place: Placement, others: list[Placement]) -> Placement:
     """A placement at the lowest offset at which it overlaps none that is live at the same time."""
-    spot = replace(place, offset_bytes=0)
-    for other in sorted(others, key=lambda p: p.offset_bytes):
-        apart = other.last < place.first or place.last < other.first
-        if not apart and spot.meets(other):
-            spot = replace(spot, offset_bytes=other.offset_bytes + other.bytes)
-    return spot
+    offset, around = 0, [other for other in others if other.space is place.space
+                         and other.first <= place.last and place.first <= other.last]
+    for other in sorted(around, key=lambda other: other.offset_bytes):
+        if offset + place.bytes <= other.offset_bytes:
+            break
+        offset = max(offset, other.offset_bytes + other.bytes)
+    return replace(place, offset_bytes=offset)
 
 
 def _line_bytes(type: Type) -> int:
