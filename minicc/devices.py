@@ -66,7 +66,7 @@ def tpu_target(spec: tpu.TPUSpec) -> Target:
     return Target(
         name=f"tpu:{spec.name}", fast_bytes=int(spec.vmem_mib * 2**20 * VMEM_SHARE),
         slow_bytes=spec.hbm_gb * 2**30 // spec.cores, rows=tpu.SUBLANES, lanes=tpu.LANES, largest_block=1024,
-        most_operands=12,  # each has up to four counters in scalar registers
+        most_operands=10,  # each has up to four counters in scalar registers
         max_block_axes=2, keeps_temps=True, one_core=True,
         bytes_per_cycle=spec.hbm_bytes_per_cycle, latency_cycles=spec.dma_startup_cycles, launch_cycles=0,
         dot_flops_per_cycle=2 * spec.mxu_side**2 * spec.mxus / spec.f32_passes, dot_units=spec.mxus,

@@ -185,3 +185,11 @@ def test_a_mistake_is_one_clear_error_at_its_line(mistake: Callable, kind: type,
         mistake()
     assert type(caught.value) is kind and all(word in str(caught.value) for word in words), str(caught.value)
     assert caught.value.at[0].file == __file__
+
+
+@pytest.mark.parametrize(("change", "shape"), [
+    (lambda x: mc.roll(x, 1) * x, (2, 2)), (lambda x: x.sort(), (7,)), (lambda x: x.sort(0), (17, 3)),
+    (lambda x: x.median(), (5, 7)), (lambda x: x.topk(3)[0], (20, 30))], ids=str)
+def test_small_arrays_are_sorted_on_the_tpu_too(change, shape):
+    x = mc.Tensor(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+    assert (mc.jit(change, device="tpu")(x).numpy() == change(x).numpy()).all()

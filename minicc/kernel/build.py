@@ -189,6 +189,11 @@ def _check(kernel: Kernel, target: Target) -> None:
         raise Illegal("a convolution walks its window, and cannot hold it whole for a reduction")
     if len(kernel.operands) > target.most_operands:
         raise Illegal(f"{len(kernel.operands)} operands; {target.name} takes {target.most_operands} at most")
+    kinds = {axis.name: axis.kind for axis in kernel.axes}
+    for operand in kernel.inputs if target.one_core else ():
+        walks = [[kinds[name] for name, _ in index.terms] for index in operand.index]
+        if operand.fill is not None and any(len(set(walk)) < len(walk) for walk in walks):
+            raise Illegal("a block would leave its array along two axes at once")
     row_bytes = 0
     for operand in kernel.operands:
         held = [whole[name] for name in operand.axes if name in whole and whole[name] > 1]
