@@ -68,7 +68,9 @@ def tpu_target(spec: tpu.TPUSpec) -> Target:
         slow_bytes=spec.hbm_gb * 2**30 // spec.cores, rows=tpu.SUBLANES, lanes=tpu.LANES, largest_block=1024,
         most_operands=10,  # each has up to four counters in scalar registers
         max_block_axes=2, keeps_temps=True, one_core=True,
-        bytes_per_cycle=spec.hbm_bytes_per_cycle, latency_cycles=spec.dma_startup_cycles, launch_cycles=0,
+        bytes_per_cycle=spec.hbm_bytes_per_cycle, latency_cycles=spec.dma_startup_cycles,
+        near_bytes_per_cycle=spec.local_bytes_per_cycle, near_latency_cycles=spec.local_startup_cycles,
+        launch_cycles=0,
         dot_flops_per_cycle=2 * spec.mxu_side**2 * spec.mxus / spec.f32_passes, dot_units=spec.mxus,
         dot_row_cycles=spec.f32_passes,
         dot_fill_cycles=spec.mxu_side * spec.f32_passes + spec.mxu_fill_cycles,
@@ -85,6 +87,7 @@ def gpu_target(spec: gpu.GPUSpec) -> Target:
     return Target(
         name=f"gpu:{spec.name}", fast_bytes=spec.dram_gb * 2**30, slow_bytes=spec.dram_gb * 2**30, rows=16,
         lanes=16, largest_block=0, most_operands=64, max_block_axes=2, keeps_temps=False, one_core=False,
-        bytes_per_cycle=spec.dram_gb_per_s * 1e9 / clock, latency_cycles=0,
+        bytes_per_cycle=spec.dram_gb_per_s * 1e9 / clock, latency_cycles=0, near_bytes_per_cycle=1.0,
+        near_latency_cycles=0,
         launch_cycles=round(GPU_LAUNCH_SECONDS * clock), dot_flops_per_cycle=2 * spec.sms * spec.fp32_lanes,
         dot_units=1, dot_row_cycles=0, dot_fill_cycles=0, vector_ops_per_cycle=spec.sms * spec.fp32_lanes)

@@ -18,7 +18,8 @@ from minicc.kernel.tile import tile
 TARGET = Target(
     name="test", fast_bytes=1 << 20, slow_bytes=1 << 30, rows=8, lanes=128, largest_block=2048,
     most_operands=12, max_block_axes=2, keeps_temps=True, one_core=True, bytes_per_cycle=500.0,
-    latency_cycles=400, launch_cycles=100, dot_flops_per_cycle=20000.0, dot_units=4, dot_row_cycles=6,
+    latency_cycles=400, near_bytes_per_cycle=4000.0, near_latency_cycles=100,
+    launch_cycles=100, dot_flops_per_cycle=20000.0, dot_units=4, dot_row_cycles=6,
     dot_fill_cycles=1000, vector_ops_per_cycle=4000.0)
 
 ONE_DOT = replace(TARGET, one_core=False)  # ... and one whose kernels end with their dot

@@ -23,6 +23,7 @@ from minicc.kernel.build import build_kernel
 from minicc.kernel.cost import Target, cost
 from minicc.kernel.index import Index
 from minicc.kernel.ir import Block, Kernel, Operand, Statement
+from minicc.kernel.positions import view_source
 from minicc.kernel.pull import Illegal
 from minicc.kernel.tile import sketch
 from minicc.kernel.update import UPDATES, build_update
@@ -94,6 +95,9 @@ class Workshop:
         self.graph, self.buffers, self.target = graph, buffers, target
         self.known: dict[tuple[int, ...], tuple[Kernel, float] | Illegal] = {}
         self.kinds: dict[Node, int] = {}  # equal for nodes that compute alike
+        shown = {view_source(value).node for value in graph.outputs}
+        self.far = {buffers[node] for node in graph.nodes() if node.op in LEAVES or node in shown
+                    or not target.keeps_temps}  # buffers in slow memory
         numbers: dict[tuple, int] = {}
         for node in graph.nodes():
             plain = node.op in LEAVES and node.types[0].shape != ()  # its data do not matter, nor its name
@@ -113,7 +117,8 @@ class Workshop:
         for number, node in enumerate(reached):  # which grows
             name = self.buffers[node]
             inside = node in fused or node is also or len(roots) <= number < len(nodes)
-            key += self.kinds[node], inside, int(buffers.setdefault(name, f"b{len(buffers)}")[1:])
+            key += (self.kinds[node], inside, int(buffers.setdefault(name, f"b{len(buffers)}")[1:]),
+                    name in self.far)
             if inside:
                 pulled.add(node)
             for value in node.operands if inside or number < len(nodes) or node.op == "reshape" else ():
@@ -145,4 +150,6 @@ class Workshop:
         else:
             kernel = build_kernel(graph, [Value(root) for root in roots], fused, buffer, self.target,
                                   [Value(side) for side in sides])
+        near = {new for name, new in buffers.items() if name not in self.far}
+        kernel = kernel.nearer(near)
         return kernel, cost(sketch(kernel, self.target), self.target).cycles

@@ -36,7 +36,8 @@ class Target:
     rows, lanes: blocks come in multiples of these along their last two dimensions. max_block_axes: how many
     axes of one value may have blocks of more than one element. most_operands: of one kernel. keeps_temps:
     whether buffers between kernels can stay in fast memory. one_core: whether steps run one after the other,
-    so that a kernel may go on from its own dot and store several results. A dot streams rows through
+    so that a kernel may go on from its own dot and store several results. bytes_per_cycle, latency_cycles: of
+    copies from and to slow memory; near_...: of those within fast memory. A dot streams rows through
     dot_units units at dot_row_cycles each; to fill and to drain them takes dot_fill_cycles at each step.
     """
 
@@ -52,6 +53,8 @@ class Target:
     one_core: bool
     bytes_per_cycle: float
     latency_cycles: int
+    near_bytes_per_cycle: float
+    near_latency_cycles: int
     launch_cycles: int
     dot_flops_per_cycle: float
     dot_units: int
@@ -59,19 +62,27 @@ class Target:
     dot_fill_cycles: int
     vector_ops_per_cycle: float
 
+    @property
+    def least_cycles(self) -> int:
+        """What the smallest kernel takes, at least."""
+        return self.launch_cycles + 2 * min(self.latency_cycles, self.near_latency_cycles)
+
 
 @dataclass(frozen=True)
 class Cost:
     """Bytes and operations of one run of a kernel, and the cycles the model predicts.
 
-    copy_cycles, dot_cycles, vector_cycles: how long each resource works for one of its steps.
+    bytes: from and to slow memory. latency_cycles: before the slowest copy of a step begins. copy_cycles,
+    dot_cycles, vector_cycles: how long each resource works for one of its steps; compute_cycles: both units.
     """
 
     bytes: int
     dot_flops: int
     vector_ops: int
     cycles: float
+    latency_cycles: int
     copy_cycles: float
+    compute_cycles: float
     dot_cycles: float
     vector_cycles: float
 
@@ -111,7 +122,8 @@ def evaluations(kernel: Kernel, own: Collection[str]) -> int:
 
 def cost(kernel: Kernel, target: Target) -> Cost:
     """Price a kernel on a target."""
-    moved = sum(operand_bytes(kernel, operand) for operand in kernel.operands)
+    moved, near = (sum(operand_bytes(kernel, one) for one in kernel.operands if one.near is within)
+                   for within in (False, True))
     dots = [block for block in kernel.blocks() if block.op == "dot"]
     dot_flops = sum(2 * evaluations(kernel, block.axes + block.reduced) for block in dots)
     weights = dict[tuple[str, ...], int]()  # the axes that ops run along -> their weight per element
@@ -126,11 +138,14 @@ def cost(kernel: Kernel, target: Target) -> Cost:
     streams = sum(_dot_cycles(flat, block, target) for block in flat.blocks() if block.op == "dot")
     dot = max(dot_flops / target.dot_flops_per_cycle / steps, streams) + unfold
     vector = vector_ops / target.vector_ops_per_cycle / steps
-    compute = max(dot, vector)
-    copy = moved / steps / target.bytes_per_cycle
-    steady = max(compute, target.latency_cycles + copy)
-    cycles = target.launch_cycles + 2 * target.latency_cycles + copy + (steps - 1) * steady + compute
-    return Cost(moved, dot_flops, vector_ops, cycles, copy, dot, vector)
+    compute = dot + vector if target.one_core else max(dot, vector)  # loops one after the other, or threads
+    latency, copy = target.near_latency_cycles, near / steps / target.near_bytes_per_cycle if near else 0.0
+    if moved:  # both kinds of copies run side by side
+        far = target.latency_cycles, moved / steps / target.bytes_per_cycle
+        latency, copy = max(far, (latency, copy), key=sum)
+    steady = max(compute, latency + copy)
+    cycles = target.launch_cycles + 2 * latency + copy + (steps - 1) * steady + compute
+    return Cost(moved, dot_flops, vector_ops, cycles, latency, copy, compute, dot, vector)
 
 
 def _dot_cycles(kernel: Kernel, dot: Block, target: Target) -> int:

@@ -57,18 +57,20 @@ def explain(
 def waits(kernel: Kernel, target: Target) -> dict[str, float]:
     """What the predicted cycles of a kernel go by with, the most first; they add up to them.
 
-    hbm: bytes cross. mxu (dot, where dots have no units of their own), vector: the busier of the two works.
-    latency: for launches, and for copies to begin.
+    hbm: bytes cross. mxu (dot, where dots have no units of their own), vector: it works, or where both do at
+    once, the busier of the two. latency: for launches, and for copies to begin.
     """
     price = cost(kernel, target)
-    compute = max(price.dot_cycles, price.vector_cycles)
+    works = {_dots(target): price.dot_cycles, "vector": price.vector_cycles}
+    if not target.one_core:
+        busier = max(works, key=lambda name: works[name])
+        works = {busier: works[busier]}
     again = kernel.steps - 1  # steps in which a copy and the body overlap: the longer one counts
-    computing = compute >= target.latency_cycles + price.copy_cycles
+    computing = price.compute_cycles >= price.latency_cycles + price.copy_cycles
     spent = {
         "hbm": price.copy_cycles * (1 if computing else kernel.steps),
-        _dots(target) if price.dot_cycles >= price.vector_cycles else "vector":
-            compute * (kernel.steps if computing else 1),
-        "latency": target.launch_cycles + target.latency_cycles * (2 if computing else 2 + again),
+        **{name: cycles * (kernel.steps if computing else 1) for name, cycles in works.items() if cycles},
+        "latency": target.launch_cycles + price.latency_cycles * (2 if computing else 2 + again),
     }
     return dict(sorted(spent.items(), key=lambda pair: -pair[1]))
 

@@ -8,8 +8,9 @@ Goes in: a simplified Graph and a Target. Comes out: a Module whose kernels are 
    that one. Starting from a kernel's output, following the rules pulls in everything that is fused; where
    it stops, a buffer is read. Broadcast, transpose, reshape and slice only change positions: they are free.
 2. *Whether.* Nodes are visited from the outputs backwards. A node is fused into all the kernels that use it,
-   or stored by one of them besides, or gets a kernel of its own: whatever is legal and, by the cost model,
-   makes the whole fastest. What is computed again in several kernels has its price in each.
+   or makes the two that use it one, or is stored by one of them besides, or gets a kernel of its own:
+   whatever is legal and, by the cost model, makes the whole fastest. What is computed again in several
+   kernels has its price in each.
 3. *Beside.* Last, two kernels that read the same buffers are made one, where that is faster.
 
 Invariant: every value that crosses kernels has a buffer. Only machines that run a grid's steps one after the
@@ -21,8 +22,10 @@ Read next: build.py, which makes a legal kernel of what was pulled in; then tile
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import permutations
 from math import inf
 from operator import or_
 
@@ -186,12 +189,19 @@ def _decide(state: _State, node: Node, consumers: list[Node], needed: str, exact
             joint = sum(group.cycles for group in together)
         except Illegal as illegal:
             refusal = str(illegal)
-    sure = joint <= others + state.target.launch_cycles + 2 * state.target.latency_cycles and not exact
+    sure = joint <= others + state.target.least_cycles and not exact
     apart = inf if sure else others + (alone := state.build([node])).cycles
     if joint > apart and not refusal:
         refusal = f"{joint:.0f} cycles fused, {apart:.0f} apart"
     best = apart if refusal else joint
     beside = _beside(state, node, using, together, best) if needed or len(using) > 1 else []
+    least = min([best, *(total for total, _ in beside)])
+    both = None if needed or refusal else _both(state, node, using)
+    if both and both.cycles < least:
+        state.settle(both)
+        state.fused.add(node)
+        state.places[node] = both.roots[:1]
+        return Step("", True, f"{both.cycles:.0f} cycles in one kernel that needs it twice, {least:.0f} else")
     if beside:
         total, group = min(beside, key=lambda pair: pair[0])
         state.settle(group)
@@ -206,6 +216,19 @@ def _decide(state: _State, node: Node, consumers: list[Node], needed: str, exact
         state.settle(group)
     state.places[node] = tuple(group.roots[0] for group in together)
     return Step("", True, f"{joint:.0f} cycles fused, {apart:.0f} apart")
+
+
+def _both(state: _State, node: Node, using: list[Group]) -> Group | None:
+    """The one kernel of two that need a node, with the node fused into it, if there can be one."""
+    if len(using) != 2 or not state.target.one_core or any(one.roots[0].op in UPDATES for one in using):
+        return None
+    if state.needs(using[0], using[1:]) or state.needs(using[1], using[:1]):
+        return None
+    found = list[Group]()
+    for one, other in permutations(using):
+        with suppress(Illegal):
+            found.append(state.build(one.roots + other.roots, one.sides + other.sides, node))
+    return min(found, key=lambda group: group.cycles, default=None)
 
 
 def _beside(state: _State, node: Node, using: list[Group], together: list[Group], best: float

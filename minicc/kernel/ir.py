@@ -30,7 +30,7 @@ sets their blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -57,6 +57,7 @@ class Operand:
     which is contiguous and row-major: a reshape of it costs nothing. index: one per dimension of type.
     fill: what elements outside the array read as; None when the index never leaves it. in_place: an output
     whose buffer holds something already, of which the kernel changes a part; what it writes outside is lost.
+    near: whether the buffer is one between kernels, and likely to stay in fast memory: for prices only.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Operand:
     index: tuple[Index, ...]
     fill: float | None = None
     in_place: bool = False
+    near: bool = False
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
@@ -270,6 +272,12 @@ class Kernel:
     @cached_property
     def _blocks(self) -> tuple[Block, ...]:
         return tuple(post_order(*[statement.value for statement in self.body]))
+
+    def nearer(self, buffers: Collection[str]) -> Kernel:
+        """The same kernel, with these buffers likely to be in fast memory too."""
+        inputs, outputs = (tuple([replace(one, near=one.near or one.buffer in buffers) for one in side])
+                           for side in (self.inputs, self.outputs))
+        return replace(self, inputs=inputs, outputs=outputs)
 
     def renamed(self, name: str) -> Kernel:
         """The same kernel by another name."""

@@ -6,10 +6,10 @@
 
 Goes in: a Module of tiled kernels and the target. Comes out: a MemoryPlan. Inputs, outputs and constants live
 in HBM. A buffer between kernels lives in fast memory (VMEM), and so does a copy of an input that would be
-read more than once, as long as they fit beside the largest kernel's own blocks; those that save most bytes
-to and from HBM come first. One that every kernel sees by the same rows and columns is used in place, without
-blocks. Two buffers share bytes only if the last kernel that reads the one comes before the kernel that writes
-the other; a copy that is fetched lives from the kernel during which it comes in.
+read more than once, where that pays by the cost model; as long as they fit beside the largest kernel's own
+blocks, those first that save most bytes to and from HBM. One that every kernel sees by the same rows and
+columns is used in place, without blocks. Two buffers share bytes only if the last kernel that reads the one
+comes before the kernel that writes the other; what is fetched lives from the kernel during which it comes in.
 
 XLA calls this buffer assignment; its memory-space assignment moves buffers into VMEM, and prefetches weights
 there, by a far richer cost-benefit search. Largest first, each at the lowest place that is free while it
@@ -28,13 +28,14 @@ from typing import NoReturn
 
 from minicc.errors import CompileError
 from minicc.graph.ir import Type
-from minicc.kernel.cost import Target, operand_bytes
+from minicc.kernel.cost import Target, cost, operand_bytes
 from minicc.kernel.ir import Index, Module
 from minicc.kernel.tile import fast_bytes
 from minicc.trace import Step
 
 WORD_BYTES = 4  # every element takes one 32-bit word of a device's memory; a bool is stored wide
 ALIGNMENT_BYTES = 512
+HBM_WORTH = 0.5  # cycles of the program that a cycle of HBM is worth, which others can use [an assumption]
 NOWHERE = (0, 0)  # the view of a buffer that is not used in place
 Live = tuple["Role", Type, int, int]  # a buffer's role and type, the first and the last kernel it lives for
 
@@ -167,12 +168,25 @@ def _wishes(module: Module, live: Mapping[str, Live], target: Target) -> Iterato
         once, gain = type.elements * WORD_BYTES, "it fits, and its bytes never leave the chip"
         saved = moved[name] + once * (name in looked_up)
         if role is not Role.TEMP:
-            if role is Role.OUTPUT or name in looked_up or not once < moved[name] or not target.keeps_temps:
+            again = once < moved[name] and role is not Role.OUTPUT and name not in looked_up
+            if not (again and target.keeps_temps and
+                    _pays(module, name, readers[name], moved[name], once, target)):
                 continue
             saved, gain = moved[name] - once, f"fetched once: it would cross {moved[name] / once:.3g} times"
             first, last = max(0, readers[name][0] - 1), readers[name][-1]
         view, apart = _common_view(module, name, target)
         yield _Wish(Placement(name, type, role, Space.VMEM, 0, 0, first, last, view), saved, gain, apart)
+
+
+def _pays(module: Module, name: str, readers: list[int], moved: int, once: int, target: Target) -> bool:
+    """Whether to fetch an array whole pays, by the time of the kernels that read it, of which the program's
+    first has to wait for all of it, and for what HBM is free to do instead."""
+    kernels = [module.kernels[number] for number in dict.fromkeys(readers)]
+    waiting = once / target.bytes_per_cycle if readers[0] == 0 else 0.0
+    before, after = (sum(cost(kernel.nearer(near), target).cycles for kernel in kernels)
+                     for near in ((), (name,)))
+    freed = (moved - once) / target.bytes_per_cycle
+    return waiting + after <= before + HBM_WORTH * freed
 
 
 def _in_vmem(wish: _Wish, near: list[Placement], room: int, target: Target) -> tuple[Placement | None, str]:
