@@ -52,8 +52,10 @@ class TPUProfile:
     @property
     def bound(self) -> tuple[str, float]:
         """The resource that works longest, and for how many cycles."""
-        hbm = self.run.hbm_charged_bytes / self.spec.hbm_bytes_per_cycle
-        return max(("hbm", hbm), ("mxu", self.run.mxu_busy_cycles / self.run.mxus), key=lambda pair: pair[1])
+        works = {"hbm": self.run.hbm_charged_bytes / self.spec.hbm_bytes_per_cycle,
+                 "mxu": self.run.mxu_busy_cycles / self.run.mxus,
+                 "vmem": self.run.local_charged_bytes / self.spec.local_bytes_per_cycle}
+        return max(works.items(), key=lambda pair: pair[1])
 
     def save(self, path: str | Path) -> None:
         """Write what happened when, as a trace for chrome://tracing or ui.perfetto.dev.
@@ -75,6 +77,7 @@ class TPUProfile:
             *_shares(dict(sorted(self.causes.items(), key=lambda pair: -pair[1])), self.cycles),
             *(["by kernel", *_shares(kernels, self.cycles)] if len(kernels) > 1 else []),
             f"HBM traffic {self.hbm_bytes} bytes; {self.compulsory_bytes} are inputs and outputs",
+            *([f"copied within the chip {self.run.local_bytes} bytes"] if self.run.local_bytes else []),
             f"bound by {name}: it works for {least:.0f} cycles, {least / self.cycles:.0%} of the run"])
 
 

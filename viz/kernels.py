@@ -15,9 +15,8 @@ from collections.abc import Mapping
 
 import graphviz
 
-from minicc.graph.ir import Type
 from minicc.kernel.ir import OLD, Block, Guard, Kernel, Module, Operand
-from minicc.kernel.memory import Placement, Space
+from minicc.kernel.memory import Placement, Role, Space
 from minicc.kernel.pipeline import blocks_of
 from minicc.viz.graph import new_canvas, role_style
 from minicc.viz.label import bytes_text, label, lines_text, small
@@ -43,37 +42,39 @@ def moved_bytes(kernel: Kernel, operand: Operand) -> int:
 def draw_kernels(
     module: Module, name: str = "kernels", placements: Mapping[str, Placement] | None = None
 ) -> Drawing:
-    """A picture of a module. placements: where memory planning put each buffer, if it has been asked."""
+    """A picture of a module. placements: where kernels meet each buffer, if memory planning was asked."""
     canvas = new_canvas(name)
     inputs = {buffer: type for buffer, type in module.inputs}
     outputs = {buffer for buffer, _ in module.outputs}
     for kernel in module.kernels:
         for operand in (*kernel.operands, *kernel.scalars):
             buffer = operand.buffer
-            between = _between(buffer, placements)
+            stays = _stays(buffer, placements)
+            between = "vmem" if stays else "temp"
             role = "input" if buffer in inputs else "output" if buffer in outputs else between
             if buffer in module.constants and not module.constants[buffer].shape:
                 continue
             type = inputs.get(buffer, operand.type)
-            canvas.node(_ident(buffer), label=_buffer_label(buffer, type, role), **_buffer_style(role))
+            text = label(buffer, soft=[str(type), bytes_text(type.bytes), stays])
+            canvas.node(_ident(buffer), label=text, **_buffer_style(role))
     for number, kernel in enumerate(module.kernels):
-        near = {op.name for op in kernel.operands if _between(op.buffer, placements) == "vmem"}
-        _Cluster(canvas, kernel, number, near).draw()
+        near = {op.name for op in kernel.operands if _stays(op.buffer, placements)}
+        fetched = sum(place.type.bytes for place in (placements or {}).values() if place.first == number
+                      and place.space is Space.VMEM and place.role is not Role.TEMP)
+        _Cluster(canvas, kernel, number, near, fetched).draw()
     return Drawing(name, canvas.source)
 
 
-def _between(buffer: str, placements: Mapping[str, Placement] | None) -> str:
-    known = placements is not None and buffer in placements
-    return "vmem" if known and placements and placements[buffer].space is Space.VMEM else "temp"
+def _stays(buffer: str, placements: Mapping[str, Placement] | None) -> str:
+    """How a buffer that kernels find in VMEM is there; nothing for any other."""
+    place = (placements or {}).get(buffer)
+    if not place or place.space is not Space.VMEM:
+        return ""
+    return "stays in VMEM" if place.role is Role.TEMP else "fetched to VMEM once"
 
 
 def _ident(buffer: str) -> str:
     return "buffer " + buffer.replace(":", "_")
-
-
-def _buffer_label(buffer: str, type: Type, role: str) -> str:
-    stays = "stays in VMEM" if role == "vmem" else ""
-    return label(buffer, soft=[str(type), bytes_text(type.bytes), stays])
 
 
 def _buffer_style(role: str) -> dict[str, str]:
@@ -81,10 +82,14 @@ def _buffer_style(role: str) -> dict[str, str]:
 
 
 class _Cluster:
-    """One kernel on its way into a drawing."""
+    """One kernel on its way into a drawing. near: its operands in VMEM. fetched: bytes of arrays that come in
+    whole while it runs."""
 
-    def __init__(self, canvas: graphviz.Digraph, kernel: Kernel, number: int, near: set[str]) -> None:
+    def __init__(
+        self, canvas: graphviz.Digraph, kernel: Kernel, number: int, near: set[str], fetched: int
+    ) -> None:
         self.canvas, self.kernel, self.prefix, self.near = canvas, kernel, f"k{number}", near
+        self.fetched = fetched
         self.operands = {operand.name: operand for operand in kernel.operands}
         firsts = [statement for statement in kernel.body if statement.guard is Guard.FIRST]
         self.starts = {statement.target: str(statement.value) for statement in firsts}
@@ -171,10 +176,9 @@ class _Cluster:
         kernel = self.kernel
         tiled = [axis for axis in kernel.axes if axis.steps > 1]
         grid = ", ".join(f"{axis.name} {axis.steps} x {axis.block}" for axis in tiled)
-        read, written = (
-            bytes_text(sum(moved_bytes(kernel, operand) for operand in side if operand.name not in self.near))
-            for side in (kernel.inputs, kernel.outputs)
-        )
+        reads, writes = (sum(moved_bytes(kernel, op) for op in side if op.name not in self.near)
+                         for side in (kernel.inputs, kernel.outputs))
+        read, written = bytes_text(reads + self.fetched), bytes_text(writes)
         steps = f"grid {grid}" if grid else "one step"
         return label(kernel.name, soft=[steps, f"HBM reads {read}", f"HBM writes {written}"])
 

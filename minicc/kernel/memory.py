@@ -182,7 +182,7 @@ def _pays(module: Module, name: str, readers: list[int], moved: int, once: int, 
     """Whether to fetch an array whole pays, by the time of the kernels that read it, of which the program's
     first has to wait for all of it, and for what HBM is free to do instead."""
     kernels = [module.kernels[number] for number in dict.fromkeys(readers)]
-    waiting = once / target.bytes_per_cycle if readers[0] == 0 else 0.0
+    waiting = target.latency_cycles + once / target.bytes_per_cycle if readers[0] == 0 else 0.0
     before, after = (sum(cost(kernel.nearer(near), target).cycles for kernel in kernels)
                      for near in ((), (name,)))
     freed = (moved - once) / target.bytes_per_cycle

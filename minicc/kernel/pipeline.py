@@ -31,7 +31,8 @@ zero. So an operand's block changed exactly if its innermost axis moved, that is
 one stand at zero.
 
 An output in place has one buffer, and its last copy out is waited for before the next block comes in.
-Operands that stay in fast memory between kernels (`resident`) are read and written in place and never copied.
+Operands that lie in fast memory as the body wants them (`resident`) are read and written in place, never
+copied; other buffers there have their blocks copied as those of slow memory have, which takes less time.
 `evaluate_pipelined` (evaluate.py) runs this level with poisoned buffers, so a wrong pipeline fails at once.
 Mosaic emits the same loop from a Pallas BlockSpec, with the guards as comparisons of block indices; Triton
 and CUTLASS call it multistage (`num_stages` is the depth). Read next: tpu/lower.py.
@@ -147,7 +148,7 @@ def pipeline(
 ) -> PipelinedKernel:
     """Make the kernel's copies explicit, with `depth` buffers for each operand that has more than one block.
 
-    resident: names of operands that stay in fast memory. depth 1 copies and computes in turn; 2 overlaps
+    resident: names of operands that are used in place. depth 1 copies and computes in turn; 2 overlaps
     them. Raises: CompileError for a depth below 1.
     """
     if depth < 1:

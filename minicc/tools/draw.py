@@ -68,8 +68,8 @@ def _timeline(viz: ModuleType, compiled: Compiled) -> Iterator[Any]:
 
 LEVELS: dict[str, Callable[[ModuleType, Compiled], Iterator[Any]]] = {
     "graph": lambda viz, compiled: iter([viz.draw_graph(compiled.graph)]),
-    "kernels": lambda viz, compiled: iter([viz.draw_kernels(compiled.kernels,
-                                                            placements=compiled.plan.placements)]),
+    "kernels": lambda viz, compiled: iter([viz.draw_kernels(
+        compiled.kernels, placements={**compiled.plan.placements, **compiled.plan.fetched})]),
     "memory": lambda viz, compiled: iter([viz.draw_memory(compiled.memory)]),
     "pipeline": _pipelines,
     "timeline": _timeline,

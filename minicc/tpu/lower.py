@@ -12,7 +12,9 @@ the step at hand and one for the step being fetched. A kernel of one step has no
 all that is known is computed here (see Writer.scalar). Guards are branches around what they guard.
 
 A kernel begins with copying the numbers that its indices look up to scalar memory, where the loop's `sld`
-finds them. What lies outside of an array, of an output in place too, is not copied: its DMA is empty.
+finds them; then it starts to fetch what later kernels read more than once (arrays.py). A copy is of an array
+in HBM or of a line in VMEM, and differs in its name alone. What lies outside of an array, of an output in
+place too, is not copied: its DMA is empty.
 
 Invariants: each buffer has one semaphore per slot, so a wait names its copy; VMEM below `plan.vmem_bytes`
 belongs to arrays that stay between kernels, what is above to one kernel at a time. A 1-D block lies as its
