@@ -94,15 +94,18 @@ class Workshop:
     def __init__(self, graph: Graph, buffers: dict[Node, str], target: Target) -> None:
         self.graph, self.buffers, self.target = graph, buffers, target
         self.known: dict[tuple[int, ...], tuple[Kernel, float] | Illegal] = {}
-        self.kinds: dict[Node, int] = {}  # equal for nodes that compute alike
+        self.inside: dict[Node, int] = {}  # equal for nodes that compute alike
+        self.outside: dict[Node, int] = {}  # equal for those that are read alike: of one type, or one scalar
         shown = {view_source(value).node for value in graph.outputs}
         self.far = {buffers[node] for node in graph.nodes() if node.op in LEAVES or node in shown
                     or not target.keeps_temps}  # buffers in slow memory
         numbers: dict[tuple, int] = {}
         for node in graph.nodes():
-            plain = node.op in LEAVES and node.types[0].shape != ()  # its data do not matter, nor its name
-            kind = (node.op, () if plain or node.op == "parameter" else attribute_key(node.attrs), node.types)
-            self.kinds[node] = numbers.setdefault(kind, len(numbers))
+            data = attribute_key(node.attrs) if node.op not in LEAVES or node.types[0].shape == () else ()
+            scalar = data if node.op == "constant" else ()
+            inside, outside = (node.op, data, node.types), ("", scalar, node.types)
+            self.inside[node] = numbers.setdefault(inside, len(numbers))
+            self.outside[node] = numbers.setdefault(outside, len(numbers))
 
     def make(self, roots: Sequence[Node], sides: Sequence[Node], fused: Collection[Node],
              also: Node | None) -> Made:
@@ -117,11 +120,12 @@ class Workshop:
         for number, node in enumerate(reached):  # which grows
             name = self.buffers[node]
             inside = node in fused or node is also or len(roots) <= number < len(nodes)
-            key += (self.kinds[node], inside, int(buffers.setdefault(name, f"b{len(buffers)}")[1:]),
-                    name in self.far)
             if inside:
                 pulled.add(node)
-            for value in node.operands if inside or number < len(nodes) or node.op == "reshape" else ():
+            whole = inside or number < len(nodes) or node.op == "reshape"
+            kind = self.inside[node] if whole else self.outside[node]
+            key += kind, inside, int(buffers.setdefault(name, f"b{len(buffers)}")[1:]), name in self.far
+            for value in node.operands if whole else ():
                 if value.node not in places:
                     places[value.node] = len(reached)
                     reached.append(value.node)

@@ -4,19 +4,21 @@
 
 Goes in: a graph, or its kernels in any order. Comes out: a name for each node's buffer; the kernels in an
 order in which each is behind what it reads, and which keeps few elements alive. What is ready and frees as
-much as it makes runs at once. When nothing does, the first that is ready in one of two orders: outputs as
-soon as they can be made, so that a new weight lets go of what its gradient is made of; or the largest output
-first, with all that it needs, while little else is alive, so that small gradients wait to become large
-weights. Both are tried to the end, and the one with the lower peak is taken. XLA and PyTorch's inductor order
-for memory in the same greedy way; the best order is as hard as register allocation. Invariant: those that
-write one buffer, an update after its base, stay in the given order, and its readers behind them all. Read
-next: memory.py.
+much as it makes runs at once. When nothing does, what is ready takes turns by one of three rules:
+- Outputs come first, so that a new weight lets go of what its gradient was made of.
+- The output that needs the largest buffer comes first, with all else that it needs, while little is alive: so
+  small gradients wait to become large weights.
+- What makes the fewest elements comes first.
+Each rule is followed to the end, and the order with the lowest peak is taken. XLA and PyTorch's inductor
+order for memory in the same greedy way; the best order is as hard as register allocation. Invariant: those
+that write one buffer, an update after its base, stay in the given order, and its readers behind them all.
+Read next: memory.py.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from minicc.graph.ir import Graph, Node
 from minicc.kernel.ir import Kernel
@@ -47,7 +49,8 @@ def buffer_names(graph: Graph, user_table: Mapping[Node, list[Node]]) -> dict[No
 def in_order(kernels: Sequence[Kernel], kept: Collection[str]) -> list[Kernel]:
     """The kernels in an order that can run, and that keeps few elements alive. kept: the outputs' buffers."""
     dag = _Dag(kernels, kept)
-    orders = [dag.order(turns) for turns in ([not keeps for keeps in dag.keeps], dag.wanted())]
+    eager = dag.order([not keeps for keeps in dag.keeps])
+    orders = [eager, dag.order(dag.wanted(eager)), dag.order(dag.makes)]
     return [kernels[number] for number in min(orders, key=dag.peak)]
 
 
@@ -75,11 +78,15 @@ class _Dag:
             touched = {op.buffer for op in (*kernel.reads, *kernel.outputs)}
             self.touches.append((touched & self.sizes.keys()).difference(kept))
 
-    def wanted(self) -> list[int]:
-        """For each kernel, the first output that needs it, the largest of them first."""
+    def wanted(self, order: Iterable[int]) -> list[int]:
+        """For each kernel, which output needs it first, if those that need the largest buffers come first."""
+        needs = [0] * len(self.makes)
+        for number in order:
+            needs[number] = max([self.makes[number], *(needs[one] for one in self.before[number])])
         outputs = [number for number, keeps in enumerate(self.keeps) if keeps]
-        turns = [len(outputs)] * len(self.makes)
-        for turn, output in enumerate(sorted(outputs, key=lambda number: -self.makes[number])):
+        outputs.sort(key=lambda number: (-needs[number], -self.makes[number]))
+        turns = [len(outputs)] * len(needs)
+        for turn, output in enumerate(outputs):
             stack = [output]
             while stack:
                 number = stack.pop()
