@@ -12,8 +12,10 @@ from kernel_programs import PROGRAMS, TARGET, program, tiled_module
 import minicc as mc
 from minicc.devices import find
 from minicc.kernel.cost import cost, operand_bytes
-from minicc.kernel.explain import once_bytes, waits
+from minicc.kernel.explain import explain, once_bytes, waits
 from minicc.kernel.fuse import fuse
+from minicc.kernel.memory import plan
+from minicc.trace import PassRecord, Step
 
 
 def net(x: mc.Tensor, w: mc.Tensor, v: mc.Tensor) -> mc.Tensor:
@@ -104,3 +106,10 @@ def test_a_learners_passes_are_explained_as_they_were_though_no_longer_in_force(
     with mc.using(tile=lambda kernel, target: kernel.tiled({"m": 8})):
         made = compiled(lambda x, w: x @ w, (64, 128), (128, 128))
     assert re.search(r"tile  m=8 n=128 k=128, .*\n +not m=64 ", made.explain())
+
+
+def test_what_tuning_did_to_the_whole_program_stands_below_the_table():
+    module = tiled_module(program("two_dots")[0])
+    step = Step("other blocks for dot", False, "9 cycles for the program, 8 with the tiles predicted best")
+    text = explain(module, plan(module, TARGET), TARGET, [PassRecord("tune", None, None, (step,), 0.0)])
+    assert "tuned: - other blocks for dot: 9 cycles" in text.split("\n\n")[1]

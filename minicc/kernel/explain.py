@@ -122,7 +122,8 @@ class _Why:
                 f"{number + 1:2}  {_cut(kernel.name, name):{name}}  {self.cycles[number]:11,.0f} "
                 f"{self.cycles[number] / total:5.0%}  {f'{most} {share:.0%}':11} {moves:>9} {needs:>9}  "
                 f"{places[0] if places else ''}{more}"))
-        return lines
+        of_all = [f"tuned: {step}" for step in self.steps.get("tune", ()) if not step.about]
+        return lines + [line for text in of_all for line in wrap(text, COLUMNS, subsequent_indent="  ")]
 
     def paragraph(self, number: int, most: int) -> list[str]:
         """Everything about one kernel; of each part the first rows, if there are more than that."""
