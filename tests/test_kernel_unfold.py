@@ -94,16 +94,24 @@ def test_pixels_two_apart_are_copied_in_two_phases():
     assert [columns.place(tap, 0) for tap in range(3)] == [(0, 0), (1, 0), (0, 1)]
 
 
-def changed(kernel: Kernel, name: str, *index: Index) -> Kernel:
-    """The kernel with another index on the last dimensions of an operand."""
-    inputs = tuple(replace(one, index=one.index[:-len(index)] + index) if one.name == name else one
-                   for one in kernel.inputs)
-    return replace(kernel, inputs=inputs)
+def test_what_walks_part_of_a_group_is_no_matrix():
+    part = operand("part", F32, (12, 3), "k", "k2")
+    kernel = convolution()
+    assert unfolding(replace(kernel, inputs=(*kernel.inputs, part))) is None
 
 
-def test_weights_that_are_reversed_are_no_matrix():
-    kernel = changed(convolution(), "w", Index((("k2", -1),), 2), Index((("k3", -1),), 2))
-    assert unfolding(kernel) is None
+@pytest.mark.parametrize("blocks", [{}, {"k": 8, "h": 8, "m": 4}])
+def test_weights_that_are_reversed_are_gathered_to_rows(blocks: dict):
+    """As in the gradient by x: w[k, h, 2 - k2, 2 - k3]."""
+    kernel = convolution(blocks=blocks)
+    turned = operand("w", F32, (12, 10, 3, 3), "k", "h", Index((("k2", -1),), 2), Index((("k3", -1),), 2))
+    kernel = replace(kernel, inputs=(kernel.inputs[0], turned))
+    how = applied(kernel)
+    assert how.gathered == (("w", "h"),)
+    assert how.flat(kernel).inputs[1].axes == ("k", "h")
+    x, w = numbers(2, 12, 9, 11), numbers(12, 10, 3, 3)
+    (found,) = outputs(module_of(kernel), x=x, w=w)
+    assert close(found, expected(x, w.swapaxes(0, 1)[:, :, ::-1, ::-1], 1))
 
 
 def test_taps_that_are_walked_step_by_step_are_not_unfolded():

@@ -26,6 +26,7 @@ from minicc.kernel.unfold import Unfolding, applied
 TRANSCENDENTAL = ("exp", "expm1", "log", "log1p", "tanh", "sin", "cos", "power", "sqrt", "rsqrt", "divide",
                   "remainder")
 FREE = ("load", "constant", "dot")
+GRANULE_ELEMENTS = 8  # that an HBM access brings, of which a copy with strides needs one
 UNFOLD_CYCLES = 1.5  # for 8 rows of a run of lanes, as measured on v5e
 
 
@@ -141,7 +142,8 @@ def cost(kernel: Kernel, target: Target) -> Cost:
     compute = dot + vector if target.one_core else max(dot, vector)  # loops one after the other, or threads
     latency, copy = target.near_latency_cycles, near / steps / target.near_bytes_per_cycle if near else 0.0
     if moved:  # both kinds of copies run side by side
-        far = target.latency_cycles, moved / steps / target.bytes_per_cycle
+        busy = moved + (_scattered_bytes(kernel, how) if how else 0)
+        far = target.latency_cycles, busy / steps / target.bytes_per_cycle
         latency, copy = max(far, (latency, copy), key=sum)
     steady = max(compute, latency + copy)
     cycles = target.launch_cycles + 2 * latency + copy + (steps - 1) * steady + compute
@@ -161,6 +163,13 @@ def _dot_cycles(kernel: Kernel, dot: Block, target: Target) -> int:
     ways = max(1, target.dot_units // columns)
     busy = min(depth * max(ceil(rows / ways), target.lanes), ceil(depth / ways) * max(rows, target.lanes))
     return target.dot_fill_cycles + ceil(columns / target.dot_units) * busy * target.dot_row_cycles
+
+
+def _scattered_bytes(kernel: Kernel, how: Unfolding) -> int:
+    """What memory is busy for besides, since an element that is copied by itself takes as long as several."""
+    by_itself = [op for op in kernel.inputs if how.lanes(op) not in (None, *op.axes[-1:])]
+    by_itself += [how.operand] * (how.walks(kernel)[-1].step > 1)
+    return (GRANULE_ELEMENTS - 1) * sum(operand_bytes(kernel, op) for op in by_itself if not op.near)
 
 
 def _unfold_cycles(kernel: Kernel, how: Unfolding, target: Target) -> float:

@@ -10,9 +10,11 @@ and the kernel over these two axes, in which nothing is a convolution any more. 
 a target makes it of a block of the operand, halo and all, once that is in fast memory.
 
 Each group is an axis if all operands but the one with the window walk it from end to end, or not at all; the
-first of a group may have smaller blocks, and gives it its name. In a gradient by the weights, pixels are
-summed over and the taps are in the result, and it is the same matrix. Caffe made it in memory (im2col);
-cuDNN's implicit GEMM makes it tile by tile, as is done here. Read next: tile.py, tpu/unfold.py.
+first of a group may have smaller blocks, and gives it its name. An input that walks it in another manner, as
+the weights in a gradient by the operand, reversed and with k outside of h, is gathered to rows. In a gradient
+by the weights, pixels are summed over and the taps are in the result, and it is the same matrix. Caffe made
+it in memory (im2col); cuDNN's implicit GEMM makes it tile by tile, as is done here. Read next: tile.py,
+tpu/unfold.py.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from minicc.kernel.index import Axis, Index
 from minicc.kernel.ir import Block, Kernel, Operand
 
 Names = tuple[str, ...]
+MOST_GATHERED = 3  # axes: with that along lanes, a copy has one more
+Groups = dict[str, list[Axis]]  # the first axis of each -> all of them
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,14 @@ class Walk:
 class Unfolding:
     """operand: what is read through a window. first: its first dimension with one. rows, columns: names of
     axes, outermost first; each of them is a term of at most one index, and what is left of the operand's axes
-    has blocks of one element."""
+    has blocks of one element. gathered: other inputs, of which each copy brings a group to rows, and the axis
+    that they have along lanes."""
 
     operand: Operand
     first: int
     rows: Names
     columns: Names
+    gathered: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def channel(self) -> str | None:
@@ -104,17 +110,22 @@ class Unfolding:
             found.append(Walk(taps, apart, pixels, stride, step))
         return [*found[:-1], replace(found[-1], step=found[-1].stride)]
 
-    def elements(self, kernel: Kernel) -> tuple[int, int]:
-        """How much the matrix covers of the operand, and, of as much, the better the fewer its rows."""
+    def lanes(self, operand: Operand) -> str | None:
+        """The axis along lanes of an input that is gathered."""
+        return dict(self.gathered).get(operand.name)
+
+    def worth(self, kernel: Kernel) -> tuple[int, int, int]:
+        """How much the matrix covers of the operand; for as much, the less is gathered the better, and the
+        fewer its rows."""
         rows, columns = (prod(kernel.axis(name).size for name in group) for group in self.groups)
-        return rows * columns, -rows
+        return rows * columns, -len(self.gathered), -rows
 
     def flat(self, kernel: Kernel) -> Kernel:
         """The kernel over one axis for each of the two groups."""
-        groups = {group[0]: [kernel.axis(name) for name in group] for group in self.groups}
+        groups: Groups = {group[0]: [kernel.axis(name) for name in group] for group in self.groups}
         axes = tuple(_merged(groups[axis.name]) if axis.name in groups else axis
                      for axis in kernel.axes if axis.name not in self.inner)
-        inputs, outputs = (tuple(self._seen(op, groups) for op in ops)
+        inputs, outputs = (tuple(self._seen(op, groups, kernel) for op in ops)
                            for ops in (kernel.inputs, kernel.outputs))
         scratch = tuple(replace(one, axes=self._left(one.axes)) for one in kernel.scratch)
         flat = replace(kernel, axes=axes, inputs=inputs, outputs=outputs, scratch=scratch)
@@ -128,20 +139,15 @@ class Unfolding:
                  for key, value in block.attrs.items()}
         return replace(block, axes=self._left(block.axes), attrs=attrs)
 
-    def _seen(self, operand: Operand, groups: dict[str, list[Axis]]) -> Operand:
+    def _seen(self, operand: Operand, groups: Groups, kernel: Kernel) -> Operand:
         if operand.name == self.operand.name:
-            return self._matrix(groups)
-        for group in groups.values():
-            operand = _view(operand, group)
+            return _matrix(operand, groups)
+        if lanes := self.lanes(operand):
+            group = self.rows if self.rows[0] in operand.axes else self.columns
+            return _matrix(operand, {group[0]: groups[group[0]], lanes: [kernel.axis(lanes)]})
+        for axes in groups.values():
+            operand = _view(operand, axes)
         return operand
-
-    def _matrix(self, groups: dict[str, list[Axis]]) -> Operand:
-        kept = [(size, index) for size, index in zip(self.operand.type.shape, self.operand.index, strict=True)
-                if not {*index.axes} & {*self.rows, *self.columns}]
-        shape = [size for size, _ in kept] + [_merged(group).size for group in groups.values()]
-        index = [index for _, index in kept] + [Index.axis(name) for name in groups]
-        return Operand(self.operand.name, self.operand.buffer, Type(self.operand.type.dtype, tuple(shape)),
-                       tuple(index), self.operand.fill)
 
 
 def unfolding(kernel: Kernel) -> Unfolding | None:
@@ -159,7 +165,7 @@ def unfolding(kernel: Kernel) -> Unfolding | None:
         return None
     found = [how for rows, columns in permutations(_sides(kernel, window), 2)
              for how in _options(kernel, operand, first, rows, columns)]
-    return max(found, key=lambda how: how.elements(kernel), default=None)
+    return max(found, key=lambda how: how.worth(kernel), default=None)
 
 
 def _options(kernel: Kernel, operand: Operand, first: int, rows: Names,
@@ -172,9 +178,13 @@ def _options(kernel: Kernel, operand: Operand, first: int, rows: Names,
              if index.terms and index == Index.axis(index.axes[0])]
     channels = [name for name, size in plain if kernel.axis(name).size <= size]  # none is padded
     for group in (rows, *((name, *rows) for name in channels)):
-        if len({kernel.axis(name).kind for name in group}) == 1 and all(
-                _walked(kernel, operand, names) for names in (group, columns)):
-            yield Unfolding(operand, first, group, columns)
+        one_kind = len({kernel.axis(name).kind for name in group}) == 1
+        if one_kind and _together(kernel, group) and _together(kernel, columns):
+            others = [op for op in kernel.operands if op is not operand]
+            found = {op.name: _lanes(kernel, op, group, columns) for op in others}
+            if None not in found.values():
+                gathered = tuple((name, lanes) for name, lanes in found.items() if lanes)
+                yield Unfolding(operand, first, group, columns, gathered)
 
 
 def applied(kernel: Kernel) -> Unfolding | None:
@@ -183,8 +193,11 @@ def applied(kernel: Kernel) -> Unfolding | None:
     whole = how and all((axis := kernel.axis(name)).block == axis.size for name in how.inner)
     if not how or not whole:
         return None
-    others = [name for name in how.operand.axes if name not in how.rows + how.columns]
-    return how if all(kernel.axis(name).block == 1 for name in others) else None
+    matrices = [op for op in kernel.inputs if op.name == how.operand.name or how.lanes(op)]
+    own = {*how.rows, *how.columns}
+    single = [kernel.axis(name).block == 1 for op in matrices for name in {*op.axes} - own - {how.lanes(op)}]
+    several = [kernel.axis(name).block > 1 for _, name in how.gathered]
+    return how if all(single) and all(several) else None
 
 
 def _sides(kernel: Kernel, window: Sequence[Index]) -> list[Names]:
@@ -196,24 +209,39 @@ def _sides(kernel: Kernel, window: Sequence[Index]) -> list[Names]:
     return sides if apart and len(sides) == 2 else []
 
 
-def _walked(kernel: Kernel, operand: Operand, group: tuple[str, ...]) -> bool:
-    """Whether a group is an axis to all operands but one, and to all values."""
+def _together(kernel: Kernel, group: Names) -> bool:
+    """Whether all values vary over all of a group or none, and nothing counts along it or looks it up."""
     inside = {*group}
     for block in kernel.blocks():
         counts = block.op == "iota" and inside & {*block.axes}
         if counts or len(inside & {*block.axes}) not in (0, len(group)):
             return False
-    for op in kernel.operands:
-        if op.name == operand.name or not inside & {*op.axes}:
-            continue
-        start = op.index.index(Index.axis(group[0])) if Index.axis(group[0]) in op.index else len(op.index)
-        part = slice(start, start + len(group))
-        sizes = tuple(kernel.axis(name).size for name in group)
-        if op.index[part] != tuple(map(Index.axis, group)) or op.type.shape[part][1:] != sizes[1:]:
-            return False
-        if op.fill is not None or sum(name in inside for name in op.axes) != len(group):
-            return False
     return not inside & kernel.walked
+
+
+def _lanes(kernel: Kernel, operand: Operand, *groups: Names) -> str | None:
+    """"" if each group that an operand has is an axis to it; else the axis it would have along lanes, if its
+    only group can be gathered to rows; None if not."""
+    here = [group for group in groups if {*group} & {*operand.axes}]
+    if all(_walked(kernel, operand, group) for group in here):
+        return ""
+    left = [name for name in operand.axes if name not in here[0]]
+    plain = operand.fill is None and operand in kernel.inputs
+    plain = plain and all(len(index.terms) < 2 and not index.lookups for index in operand.index)
+    each = sorted((*left, *here[0])) == sorted(operand.axes) and len(here[0]) <= MOST_GATHERED
+    if len(here) > 1 or not (plain and each and left):
+        return None
+    return max(left, key=lambda name: kernel.axis(name).size)
+
+
+def _walked(kernel: Kernel, operand: Operand, group: Names) -> bool:
+    """Whether an operand walks a group from end to end."""
+    start = operand.index.index(Index.axis(group[0])) if Index.axis(group[0]) in operand.index else 0
+    part = slice(start, start + len(group))
+    sizes = tuple(kernel.axis(name).size for name in group)
+    if operand.index[part] != tuple(map(Index.axis, group)) or operand.type.shape[part][1:] != sizes[1:]:
+        return False
+    return operand.fill is None and sum(name in group for name in operand.axes) == len(group)
 
 
 def _merged(group: Sequence[Axis]) -> Axis:
@@ -231,3 +259,13 @@ def _view(operand: Operand, group: Sequence[Axis]) -> Operand:
     size = prod(shape[dim: dim + count])
     return replace(operand, type=Type(operand.type.dtype, (*shape[:dim], size, *shape[dim + count:])),
                    index=index[:dim + 1] + index[dim + count:])
+
+
+def _matrix(operand: Operand, groups: Groups) -> Operand:
+    """An operand with groups as its last axes, whatever the order of its dimensions."""
+    names = {axis.name for group in groups.values() for axis in group}
+    kept = [(size, index) for size, index in zip(operand.type.shape, operand.index, strict=True)
+            if not names & {*index.axes}]
+    shape = [size for size, _ in kept] + [_merged(group).size for group in groups.values()]
+    index = [index for _, index in kept] + [Index.axis(name) for name in groups]
+    return replace(operand, type=Type(operand.type.dtype, tuple(shape)), index=tuple(index))

@@ -25,7 +25,7 @@ XLA emits loop nests from its fusions, and Mosaic from a Pallas grid, in the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -44,7 +44,7 @@ from minicc.tpu.machine import LANES, ROW_BYTES, SUBLANES, TPUSpec
 from minicc.tpu.matmul import accumulator
 from minicc.tpu.steps import Point, Slots
 from minicc.tpu.unfold import Seen
-from minicc.tpu.windows import window
+from minicc.tpu.windows import Window, window
 from minicc.trace import Step
 
 
@@ -182,8 +182,7 @@ class _KernelCode:
         """Start the copy of a block."""
         write, slots = self.write, self.slots[operand.name]
         buffer, slot = slots.home.buffer, write.mul(slots.start.value, slots.rows)
-        seen = self.seen_through(operand)
-        windows = seen.windows(write, point) if seen else [window(write, self.layout, operand, point)]
+        windows = self.windows(operand, point)
         if operand.fill is not None:
             self.fill(operand, slot)
         semaphore, kind = write.address(f"{buffer}.sem", slots.start.value), self.arrays.kind(operand.buffer)
@@ -197,6 +196,15 @@ class _KernelCode:
         if out:
             slots.flying.add(1)
             slots.body.set(slots.start.value)
+
+    def windows(self, operand: Operand, point: Point) -> Iterable[Window]:
+        """What the copies of a block move: one of them, but for what is seen through a window."""
+        if seen := self.seen_through(operand):
+            return seen.windows(self.write, point)
+        if self.seen and (lanes := self.seen.how.lanes(operand)):
+            pitch = self.layout.pitch(self.layout.operands[operand.name])
+            return [self.seen.gathered(self.write, point, operand.name, lanes, pitch)]
+        return [window(self.write, self.layout, operand, point)]
 
     def wait(self, operand: Operand) -> None:
         """Wait for the oldest copy in flight of an operand."""

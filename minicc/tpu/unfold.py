@@ -82,6 +82,20 @@ class Seen:
 
     # ---- the copy ----
 
+    def gathered(self, write: Writer, point: Point, operand: str, lanes: str, pitch: int) -> Window:
+        """The block of an input that is gathered: a group to rows, in panels of so many, another axis along
+        lanes."""
+        found = next(op for op in self.kernel.inputs if op.name == operand)
+        strides = row_major(found.type.shape)
+        moves = {name: step * stride for index, step in zip(found.index, strides, strict=True)
+                 for name, stride in index.terms}
+        group = self.how.rows if self.how.rows[0] in found.axes else self.how.columns
+        starts = [self.start(write, point, index) for index in found.index]
+        return write.total(zip(starts, strides, strict=True)), (), {
+            "shape": tuple(self.extent(write, point, name) for name in (*group, lanes)),
+            "strides": tuple(moves[name] for name in (*group, lanes)),
+            "steps": tuple(row_major(tuple(self.kernel.axis(name).block for name in group))), "panel": pitch}
+
     def windows(self, write: Writer, point: Point) -> Iterator[Window]:
         """The parts of the block that lie in the array, as windows.window says it of others."""
         operand, first = self.how.operand, self.how.first
@@ -115,7 +129,7 @@ class Seen:
     def start(self, write: Writer, point: Point, index: Index) -> Scalar:
         """Where an index points, at the first element of its block."""
         if not {*index.axes} & {*self.how.rows, *self.how.columns}:
-            return point.element(index)
+            return point.element(index)  # perhaps looked up
         return write.total(((point.numbers[name].value, self.kernel.axis(name).block * stride)
                             for name, stride in index.terms if name in point.numbers), index.offset)
 
