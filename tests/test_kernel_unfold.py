@@ -13,6 +13,7 @@ from kernels import module as module_of
 import minicc as mc
 from minicc import devices
 from minicc.compiler import compile_graph
+from minicc.graph.evaluate import evaluate
 from minicc.graph.ir import F32
 from minicc.kernel.cost import cost, operand_bytes
 from minicc.kernel.index import Index
@@ -112,6 +113,15 @@ def test_weights_that_are_reversed_are_gathered_to_rows(blocks: dict):
     x, w = numbers(2, 12, 9, 11), numbers(12, 10, 3, 3)
     (found,) = outputs(module_of(kernel), x=x, w=w)
     assert close(found, expected(x, w.swapaxes(0, 1)[:, :, ::-1, ::-1], 1))
+
+
+def test_weights_with_no_axis_for_the_lanes_are_not_gathered():
+    """As in such a gradient of a convolution of groups of one channel: h walks x, too, so w has k alone."""
+    x = operand("x", F32, (10, 12, 9, 11), "h", "k", shifted("m", "k2", -1, 1, 1),
+                shifted("n", "k3", -1, 1, 1), fill=0.0)
+    w = operand("w", F32, (10, 12, 3, 3), "h", "k", Index((("k2", -1),), 2), Index((("k3", -1),), 2))
+    kernel = replace(convolution(b=1, o=10), inputs=(x, w))
+    assert unfolding(kernel) is None
 
 
 def test_taps_that_are_walked_step_by_step_are_not_unfolded():
@@ -243,3 +253,22 @@ def test_units_that_share_a_panel_share_k_if_there_are_few_rows():
     a, b = numbers(32, 1000), numbers(1000, 96)
     (found,) = outputs(module_of(kernel), x=a, w=b)
     assert close(found, a.astype(float) @ b.astype(float))
+
+
+@pytest.mark.parametrize("x, w, attrs", [
+    ((2, 8, 12, 2), (4, 8, 2, 2), dict(stride=(2, 2), padding=(1, 2), dilation=(2, 1))),  # 4 dimensions
+    ((3, 2, 14, 3), (6, 2, 1, 3), dict(stride=(1, 2), padding=(1, 0), dilation=(2, 1))),  # one row of taps
+    ((2, 2, 3, 4), (4, 1, 3, 3), dict(stride=(3, 1), padding=(2, 0), dilation=(2, 1), groups=2)),
+])
+def test_gradients_of_odd_convolutions_are_those_of_float64(x: tuple, w: tuple, attrs: dict):
+    arrays = [numbers(*x), numbers(*w)]
+
+    def loss(x, w):
+        y = mc.conv2d(x, w, **attrs)
+        return (y * y).sum()
+
+    for number in range(2):
+        graph = mc.compile(mc.grad(loss, number), *map(mc.Tensor, arrays)).raw_graph
+        (found,) = compile_graph(graph, "tpu:v5e").run(arrays)
+        (want,) = evaluate(graph, arrays, dtype64=True)
+        assert close(found, want)

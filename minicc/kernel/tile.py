@@ -169,10 +169,11 @@ def _options(kernel: Kernel, target: Target) -> list[list[int]]:
 
 def _unfolded(kernel: Kernel, how: Unfolding, target: Target) -> list[list[int]]:
     """For each axis of a kernel that is unfolded, the blocks to try: inner axes are whole, and of those that
-    the window's operand does not have, the longest is tiled."""
+    the window's operand does not have, one is tiled: along the lanes of what is gathered, or the longest."""
     free = [axis for axis in kernel.axes
             if axis.name not in how.operand.axes and axis.kind is not AxisKind.WHOLE]
-    longest = max(free, key=lambda axis: axis.size, default=None)
+    along = [name for _, name in how.gathered]
+    tiled = max(free, key=lambda axis: (axis.name in along, axis.size), default=None)
     inner = prod(kernel.axis(name).size for name in how.columns[1:])
     options = []
     for axis in kernel.axes:
@@ -183,7 +184,7 @@ def _unfolded(kernel: Kernel, how: Unfolding, target: Target) -> list[list[int]]
             sizes = _sizes(axis.size, step, max(step, target.largest_block // inner))
             full = target.lanes * target.dot_units // inner  # so that every unit has its columns
             options.append(sorted({*sizes, *(size for size in (full, 2 * full) if 0 < size < axis.size)}))
-        elif axis.name == how.channel or axis is longest:
+        elif axis.name == how.channel or axis is tiled:
             options.append(_sizes(axis.size, target.rows, target.largest_block))
         else:
             options.append([axis.size if axis.name == how.rows[0] else 1])

@@ -30,7 +30,7 @@ from minicc.kernel.index import Axis, Index
 from minicc.kernel.ir import Block, Kernel, Operand
 
 Names = tuple[str, ...]
-MOST_GATHERED = 3  # axes: with that along lanes, a copy has one more
+MOST_COPIED = 4  # dimensions of one copy
 Groups = dict[str, list[Axis]]  # the first axis of each -> all of them
 
 
@@ -179,10 +179,11 @@ def _options(kernel: Kernel, operand: Operand, first: int, rows: Names,
     channels = [name for name, size in plain if kernel.axis(name).size <= size]  # none is padded
     for group in (rows, *((name, *rows) for name in channels)):
         one_kind = len({kernel.axis(name).kind for name in group}) == 1
-        if one_kind and _together(kernel, group) and _together(kernel, columns):
+        few = len(operand.index) - first + (group != rows) <= MOST_COPIED
+        if one_kind and few and _together(kernel, group) and _together(kernel, columns):
             others = [op for op in kernel.operands if op is not operand]
-            found = {op.name: _lanes(kernel, op, group, columns) for op in others}
-            if None not in found.values():
+            found = {op.name: _lanes(kernel, op, operand, group, columns) for op in others}
+            if None not in found.values() and len({*found.values()} - {""}) < 2:
                 gathered = tuple((name, lanes) for name, lanes in found.items() if lanes)
                 yield Unfolding(operand, first, group, columns, gathered)
 
@@ -219,19 +220,21 @@ def _together(kernel: Kernel, group: Names) -> bool:
     return not inside & kernel.walked
 
 
-def _lanes(kernel: Kernel, operand: Operand, *groups: Names) -> str | None:
+def _lanes(kernel: Kernel, operand: Operand, seen: Operand, *groups: Names) -> str | None:
     """"" if each group that an operand has is an axis to it; else the axis it would have along lanes, if its
-    only group can be gathered to rows; None if not."""
+    only group can be gathered to rows; None if not. seen: what has the window, and walks other axes one by
+    one."""
     here = [group for group in groups if {*group} & {*operand.axes}]
     if all(_walked(kernel, operand, group) for group in here):
         return ""
     left = [name for name in operand.axes if name not in here[0]]
     plain = operand.fill is None and operand in kernel.inputs
     plain = plain and all(len(index.terms) < 2 and not index.lookups for index in operand.index)
-    each = sorted((*left, *here[0])) == sorted(operand.axes) and len(here[0]) <= MOST_GATHERED
-    if len(here) > 1 or not (plain and each and left):
+    each = sorted((*left, *here[0])) == sorted(operand.axes) and len(here[0]) < MOST_COPIED
+    free = [name for name in left if name not in seen.axes and kernel.axis(name).size > 1]
+    if len(here) > 1 or not (plain and each and free):
         return None
-    return max(left, key=lambda name: kernel.axis(name).size)
+    return max(free, key=lambda name: kernel.axis(name).size)
 
 
 def _walked(kernel: Kernel, operand: Operand, group: Names) -> bool:
