@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
 from minicc.errors import MachineFault
+from minicc.tpu import emulator
 from minicc.tpu.emulator import Run, run
 from minicc.tpu.isa import Program
 from minicc.tpu.text import parse
@@ -26,11 +29,34 @@ def random_inputs(program: Program) -> dict[str, np.ndarray]:
     return {b.name: random.normal(size=b.shape).astype(np.float32) for b in program.hbm if b.role == "input"}
 
 
+def run_both(program: Program, inputs: dict[str, np.ndarray], **options: bool | int) -> Run:
+    """Run a program leaping over all of its blocks, and step by step: the same in every bit, or the same
+    fault."""
+    with mock.patch.object(emulator, "HOT", 1):
+        leapt, stepped = (_outcome(program, inputs, stepping=way, **options) for way in (False, True))
+    assert type(leapt) is type(stepped)
+    if not isinstance(leapt, Run) or not isinstance(stepped, Run):
+        assert str(leapt) == str(stepped)
+        raise stepped  # type: ignore[misc]
+    for field in (field.name for field in fields(Run) if field.name != "outputs"):
+        assert getattr(leapt, field) == getattr(stepped, field), field
+    for name, array in stepped.outputs.items():
+        assert leapt.outputs[name].tobytes() == array.tobytes(), name
+    return leapt
+
+
+def _outcome(program: Program, inputs: dict[str, np.ndarray], **options: bool | int) -> Run | MachineFault:
+    try:
+        return run(program, inputs, **options)  # type: ignore[arg-type]
+    except MachineFault as fault:
+        return fault
+
+
 def run_text(source: str, file: str = "", **options: bool | int) -> tuple[dict[str, np.ndarray], Run]:
-    """Assemble and run a text. Returns: its inputs as float64, and the run."""
+    """Assemble and run a text, in both ways. Returns: its inputs as float64, and the run."""
     program = parse(source, file)
     inputs = random_inputs(program)
-    result = run(program, inputs, **options)  # type: ignore[arg-type]
+    result = run_both(program, inputs, **options)
     return {name: array.astype(np.float64) for name, array in inputs.items()}, result
 
 

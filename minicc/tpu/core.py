@@ -31,10 +31,8 @@ from minicc.trace import Event
 class Core:
     """The state of a core, and one method per kind of instruction."""
 
-    def __init__(
-        self, program: Program, inputs: dict[str, np.ndarray], overlap_weights: bool, trace: bool
-    ) -> None:
-        self.program, self.spec, self.memory = program, program.machine, Memory(program, inputs)
+    def __init__(self, program: Program, memory: Memory, overlap_weights: bool, trace: bool = False) -> None:
+        self.program, self.spec, self.memory = program, program.machine, memory
         self.registers: dict[Reg, Any] = {}
         self.ready: dict[Reg, int] = {}
         self.pending: list[tuple[Instr, Any]] = []

@@ -1,221 +1,320 @@
-"""Runs a TPU program bundle by bundle: values and cycles in one run, rules checked, each cycle accounted for.
+"""Runs a TPU program: values and cycles in one run, rules checked, each cycle accounted for; by whole blocks.
 
     result = run(program, {"x": x, "y": y})
     result.outputs["z"]            ->  a numpy array
     result.cycles                  ->  1234
-    result.causes                  ->  {"mxu": 512.0, "vector": 300.0, "dma xb": 385.0, "scalar": 37.0}
+    run(program, inputs, stepping=True)     the same, to the bit, one bundle at a time
 
-A bundle issues at the first cycle in which its registers are ready, its pops have something to pop, the
-units it pushes to are free, and the semaphore it waits for counts 1 (interlock mode, the default, charges
-such stalls to the last of these; exposed mode faults on a register read too early). Then every slot reads,
-and then all write.
+stepping.py defines what a program means. This is the fast way to the same result: a block of bundles without
+copies and waits is leapt over as a whole, several iterations at once if it is a loop. A leap has four parts,
+and the first three change nothing:
+- the scalars of all its iterations: addresses, branches;
+- their cycles, looked up (timing.py);
+- the rules: bounds, owners, whether what is read was written, and whether no iteration touches rows that
+  another one writes;
+- the values, as numpy calls on many tiles (source.py, tiles.py).
+When a rule might be broken, nothing has happened yet (or is undone, if it was found out on the way), and the
+block is stepped, which finds out whether it is, and says so in the stepper's words.
 
-Each cycle has one cause. A share of it, busy MXUs / MXUs, goes to `mxu`; the rest to `vector` if a bundle
-with vector work issued; else to what the core waited for: `dma BUFFER`, `mxu wait` (a result, or a unit's
-input) or `register` (or the EUP and XLU); else to `scalar`. Shares are integers in units of 1 / MXUs, so
-the sum is exact.
-
-Faults: races, uninitialised reads, accesses out of bounds, deadlocks, and whatever is left in flight at
-halt; each names the instruction, its pc, the buffer and the user's line. A real TPU checks none of it, and
-hangs, or computes something else; cycle-exact simulators exist behind closed doors. What to read next:
-core.py for each instruction.
+Invariants: `core` is up to date for the stepper after `settle`; until then its times are in `state`, relative
+to `now`. A trace, exposed mode, and a block's first visit are stepped. QEMU and other binary translators work
+in the same way: blocks of code, translated when they are hot. What to read next: stepping.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any
+from weakref import ref
 
 import numpy as np
 
 from minicc.errors import MachineFault
+from minicc.tpu.blocks import NotABlock, Spaces, spans, understand
 from minicc.tpu.core import Core
-from minicc.tpu.isa import KERNEL_LABEL, Bundle, Instr, Program, Reg
-from minicc.tpu.vector import fault
+from minicc.tpu.isa import Program, Reg
+from minicc.tpu.machine import ROW_BYTES, SUBLANES
+from minicc.tpu.memory import WRITTEN, Area, Memory
+from minicc.tpu.source import Block, compile_block
+from minicc.tpu.stepping import Decoded, Run, Stepper, decode
+from minicc.tpu.tiles import Tiles
+from minicc.tpu.timing import Effect, State, Timing
+from minicc.tpu.vector import KNOWN
 from minicc.tpu.verify import verify
-from minicc.trace import Event
 
-# Within a bundle: pops first; then by effect on memory, what reads before what writes. Registers change last.
-_ORDER = ("pop", "", "read", "signal", "dma", "write", "wait")
+HOT = 2  # the visit at which a block is compiled
 
 
-@dataclass(frozen=True)
-class Run:
-    """What a run gives: values, cycles, and where the cycles went."""
+class Code:
+    """A program, verified and decoded, with its blocks as far as they are compiled."""
 
-    outputs: dict[str, np.ndarray]
-    cycles: int
-    cause_units: dict[str, int]  # cause -> cycles x mxus; the sum is cycles x mxus, always
-    mxus: int
-    kernel_cycles: dict[str, int]  # by the labels `.kernel.NAME`; what comes before the first is ""
-    bundles: int  # issued
-    mxu_busy_cycles: int  # summed over the units
-    hbm_read_bytes: int
-    hbm_write_bytes: int
-    hbm_charged_bytes: int  # both ways, each contiguous run rounded up to the granule
-    local_bytes: int  # copied within the chip
-    local_charged_bytes: int  # in rows of VMEM
-    events: tuple[Event, ...] = ()
+    def __init__(self, program: Program) -> None:
+        verify(program)
+        self.decoded = [decode(bundle) for bundle in program.bundles]
+        self.labels = dict(program.labels)
+        self.ends = dict(spans(self.decoded, program))
+        self.spaces = Spaces(program)
+        self.blocks: dict[int, Block | None] = {}
+        self.visits = Counter[int]()
+        self.timings = {overlap: Timing(program, self.decoded, overlap) for overlap in (False, True)}
+        self.apart: dict[tuple, bool] = {}  # block and addresses -> whether iterations are independent
 
-    @property
-    def causes(self) -> dict[str, float]:
-        """cause -> cycles; the sum is `cycles`."""
-        return {cause: units / self.mxus for cause, units in self.cause_units.items()}
+    def block(self, start: int) -> Block | None:
+        """The block that starts at a pc, if there is one and it is hot."""
+        if start not in self.blocks and start in self.ends:
+            self.visits[start] += 1
+            if self.visits[start] < HOT:
+                return None
+            self.blocks[start] = self.compiled(start, self.ends[start])
+        return self.blocks.get(start)
 
-
-class Decoded(NamedTuple):
-    """A bundle, prepared: what its issue depends on, and its instructions in the order they take effect."""
-
-    ops: list[Instr]
-    reads: dict[Reg, Instr]  # the registers, and who reads each
-    waits: list[Instr]  # those that may wait for a unit or a semaphore
-    cause: str
-
-
-def decode(bundle: Bundle) -> Decoded:
-    """A bundle, prepared."""
-    def order(op: Instr) -> int:
-        return _ORDER.index("pop" if op.info.port == "pop" else op.info.memory)
-    ops = sorted(bundle.ops, key=order)
-    vector = any(op.info.slot not in ("scalar", "misc") for op in ops)
-    return Decoded(ops, {reg: op for op in ops for reg in op.reads()},
-                   [op for op in ops if op.info.queue or op.info.memory == "wait"],
-                   "vector" if vector else "scalar")
+    def compiled(self, start: int, end: int) -> Block | None:
+        """A block: for many iterations if it can be, None if there is none."""
+        bundles = self.decoded[start:end]
+        targets = [self.labels[str(op.srcs[-1])] for op in bundles[-1].ops if op.info.run == "branch"]
+        for loop in (True, False) if targets == [start] else (False,):
+            try:
+                block = compile_block(understand(self.spaces, bundles, loop), start, end, loop)
+            except NotABlock:
+                continue
+            block.target = targets[0] if targets else -1
+            return block
+        return None
 
 
-class Emulator:
-    """A run, one bundle at a time."""
+class Batch:
+    """Iterations of a block, with all of their scalars. Raises: MachineFault."""
 
-    def __init__(self, program: Program, core: Core, exposed: bool = False, max_bundles: int = 0) -> None:
-        self.core, self.exposed, self.max_bundles = core, exposed, max_bundles
-        self.code = [decode(bundle) for bundle in program.bundles]
-        self.kernels = {pc: name.removeprefix(KERNEL_LABEL) for name, pc in program.labels
-                        if name.startswith(KERNEL_LABEL)}
-        self.now = self.following = 0  # the next bundle's cycle, if nothing stalls it, and its pc
-        self.issued = 0
-        self.current: Instr | None = None  # whom to blame
-        self.kernel = ""
-        self.account, self.start, self.end = ("", ""), 0, 0  # cause and kernel of the latest cycles
-        self.busy = 0  # MXU cycles before those
-        self.causes, self.cycles = Counter[str](), Counter[str]()  # by cause, times MXUs; by kernel
+    def __init__(self, block: Block, args: list[int], most: int) -> None:
+        self.addresses: list[tuple[int, ...]] = []
+        self.after: list[tuple[int, ...]] = []  # the scalars that the block writes
+        self.numbers: tuple[Any, ...] = ()  # the same for all
+        self.taken = False  # whether the last one's branch is
+        again = {reg: number for number, reg in enumerate(block.scalar_writes)}
+        feedback = [again.get(reg, -1) for reg in block.scalar_reads]
+        while True:
+            addresses, numbers, taken, after = block.scalars(*args)
+            if self.after and numbers != self.numbers:
+                break
+            self.addresses.append(addresses)
+            self.after.append(after)
+            self.numbers, self.taken = numbers, taken
+            if not taken or len(self.after) == most:
+                break
+            args = [old if number < 0 else after[number] for number, old in zip(feedback, args, strict=True)]
 
-    def loop(self) -> dict[str, np.ndarray]:
-        """Go on until a bundle halts. Returns: the outputs."""
-        core = self.core
-        try:
-            while not core.halted:
-                self.advance()
-            self.current = core.halted
-            core.check_halt()
-            return core.memory.outputs()
-        except MachineFault as found:
-            found.stage = f"{self.current or 'bundle'} at pc {core.pc:#x}"
-            if self.current:
-                found.at = self.current.locs + found.at
-            raise
+    def shorten(self, count: int) -> None:
+        """The first iterations only."""
+        if count < len(self.after):
+            self.taken = True
+            del self.addresses[count:], self.after[count:]
+
+
+class Emulator(Stepper):
+    """A run that leaps over blocks."""
+
+    def __init__(self, program: Program, code: Code, core: Core, timing: Timing, max_bundles: int) -> None:
+        super().__init__(code.decoded, core, max_bundles)
+        self.program, self.timing, self.tiles = code, timing, Tiles(program, core)
+        self.state: State | None = None  # of the timing, while it is ahead of the core's
+        self.uses: dict[tuple[str, int], tuple[Effect, int]] = {}  # since then: kernel, effect, how often
+        self.written: dict[Reg, None] = {}  # since then
+        self.hulls: list[tuple[int, int, bool]] | None = None  # rows that copies own, and if they write them
 
     def advance(self) -> None:
-        """Issue a bundle, execute it, and find out which one follows."""
-        core = self.core
-        core.pc, self.current = self.following, None
-        bundle = self._fetch(core.pc)
-        self.issue(bundle)
-        self.following = core.pc + 1
-        if core.target is not None:
-            self.following, core.target = core.target, None
-            self.branch()
+        """A block, or a bundle."""
+        start = self.following
+        block = self.program.block(start)
+        if block and self.leap(block):
+            return
+        self.settle()
+        super().advance()
+        while block and start < self.following < block.end and not self.core.halted:
+            super().advance()
 
     def issue(self, bundle: Decoded) -> None:
-        """Wait until a bundle can issue; then all that it does."""
-        core = self.core
-        core.now = self._ready(bundle)
-        for self.current in bundle.ops:
-            core.execute(self.current)
-        core.commit()
-        self.now = core.now + 1
-        self._charge(bundle.cause, self.now)
+        """As the stepper does; what is remembered of VMEM may be out of date after it."""
+        super().issue(bundle)
+        self.hulls = None
+        for op in bundle.ops:
+            if op.info.memory == "write":
+                self.tiles.forget(op.srcs[0].buffer)  # type: ignore[union-attr]
 
-    def branch(self) -> None:
-        """The cycles that a branch costs when it is taken."""
-        self.now += self.core.spec.branch_cycles
-        self._charge("scalar", self.now)
+    def settle(self) -> None:
+        """Bring the core, and the accounts, up to date."""
+        if self.state is None:
+            return
+        core, state = self.core, self.state
+        for (kernel, _), (effect, count) in self.uses.items():
+            for cause, units in effect.causes.items():
+                self.causes[cause] += count * units
+            self.cycles[kernel] += count * effect.cycles
+            for mxu, busy in zip(core.mxus, effect.busy_cycles, strict=True):
+                mxu.busy_cycles += count * busy
+        state.stamp(core, self.now)
+        core.ready.update(dict.fromkeys(self.written, 0))
+        core.ready.update({reg: self.now + ahead for reg, ahead in state.ready})
+        self.start = self.end = self.now
+        self.busy = sum(mxu.busy_before(self.now) for mxu in core.mxus)
+        self.state = None
+        self.uses.clear()
+        self.written.clear()
 
-    def _fetch(self, pc: int) -> Decoded:
-        if pc >= len(self.code):
-            raise fault("the program runs off its end", need="shalt in the last bundle")
-        if self.issued >= self.max_bundles:
-            raise fault("the program does not halt", f"{self.issued} bundles issued",
-                        at=self.core.program.bundles[pc].locs,
-                        hint="a loop whose branch is always taken? or a larger max_bundles")
-        self.issued += 1
-        self.kernel = self.kernels.get(pc, self.kernel)
-        return self.code[pc]
+    # ---- a leap ----
 
-    def _ready(self, bundle: Decoded) -> int:
-        """The cycle in which a bundle issues; the stall before it is charged."""
-        issue, cause, ready = self.now, "", self.core.ready
+    def leap(self, block: Block) -> bool:
+        """Go through a block, if it is certain that nothing can go wrong. Returns: whether it did."""
+        registers, units = self.core.registers, self.core.units
+        most = min(block.most, (self.max_bundles - self.issued) // (block.end - block.start))
+        used = (units[queue][unit] for queue, unit in block.units)
+        if most < 1 or any(unit.results or unit.tile for unit in used):
+            return False
         try:
-            late = max(bundle.reads, key=ready.__getitem__, default=None)
-        except KeyError as unwritten:
-            self.current = bundle.reads[unwritten.args[0]]
-            raise fault(f"uninitialised read: {unwritten.args[0]} was never written") from None
-        for self.current in bundle.waits:
-            time, reason = self.core.issue_time(self.current)
-            if time > issue:
-                issue, cause = time, reason
-        if late and ready[late] > issue:
-            self.current = bundle.reads[late]
-            if self.exposed:
-                raise fault(f"early read of {late}", f"cycle {issue}", f"cycle {ready[late]} or later",
-                            hint="more bundles before it")
-            issue, cause = ready[late], "register"
-        self._charge(cause, issue)
-        return issue
+            scalars = [registers[reg] for reg in block.scalar_reads]
+            vectors = [registers[reg] for reg in block.vector_reads]
+            if any(type(scalar) is not int for scalar in scalars):
+                return False
+            batch = Batch(block, scalars, most)
+        except (KeyError, MachineFault):  # a register never written, or a division by zero
+            return False
+        effects, flags = self.effects(block, batch), self.permits(block, batch)
+        if not effects or flags is None:
+            return False
+        batch.shorten(len(effects))
+        if block.values and not self.compute(block, batch, vectors, flags or any(
+                vector.known is not KNOWN for vector in vectors)):
+            return False
+        registers.update(zip(block.scalar_writes, batch.after[-1], strict=True))
+        self.commit(block, batch, effects)
+        return True
 
-    def _charge(self, cause: str, end: int) -> None:
-        """Everything since the last charge, until `end`, had this cause."""
-        if end > self.end and (cause, self.kernel) != self.account:
+    def effects(self, block: Block, batch: Batch) -> list[Effect]:
+        """The cycles of each iteration, up to the first that faults."""
+        if self.state is None:
             self.close()
-            self.account = cause, self.kernel
-        self.end = end
+            self.state = self.timing.capture(self.core, self.now)
+        found: list[Effect] = []
+        state, count = self.state, len(batch.after)
+        for number in range(count):
+            taken = batch.taken or number < count - 1
+            effect = state.effects.get((block.start, taken))
+            if effect is None:
+                try:
+                    effect = self.timing.effect(state, self.code[block.start:block.end], taken)
+                except MachineFault:
+                    break
+                state.effects[block.start, taken] = effect
+            found.append(effect)
+            state = effect.after
+        return found
 
-    def close(self) -> None:
-        """Account for the latest cycles: busy MXUs take their share, the cause the rest."""
-        if self.end > self.start:
-            (cause, kernel), cycles, busy = self.account, self.end - self.start, 0
-            for mxu in self.core.mxus:
-                busy += mxu.busy_before(self.end)
-            self.causes["mxu"] += busy - self.busy
-            self.causes[cause] += cycles * len(self.core.mxus) - (busy - self.busy)
-            self.cycles[kernel] += cycles
-            self.core.record("core", cause, self.start, self.end)
-            self.start, self.busy = self.end, busy
+    def permits(self, block: Block, batch: Batch) -> bool | None:
+        """Whether the rules hold: None if they may not, else whether garbage may turn up."""
+        if len(batch.after) > 1 and not self.independent(block, batch):
+            block.most = 1
+            batch.shorten(1)
+        columns = list(zip(*batch.addresses, strict=True))
+        flags = not block.exact
+        for buffer, address, low, high, writes in block.reaches:
+            first, last = low, high
+            if address >= 0:
+                first, last = low + min(columns[address]), high + max(columns[address])
+            if first < 0 or last >= len(self.core.memory.areas[buffer].words):
+                return None
+            if self.core.memory.flying and self.owned(buffer, first, last, writes):
+                return None
+            flags = flags or (not writes and not self.tiles.refresh(buffer, first, last))
+        return flags or any(entry[1][2] < SUBLANES for mxu in self.core.mxus for entry in mxu.results)
 
-    def run(self) -> Run:
-        """The whole program, and everything that happened."""
-        with np.errstate(all="ignore"):
-            outputs = self.loop()
-        self.close()
-        memory, mxus = self.core.memory, self.core.mxus
-        causes = {cause: units for cause, units in self.causes.items() if units}
-        busy = sum(mxu.busy_cycles for mxu in mxus)
-        return Run(outputs, self.end, causes, len(mxus), dict(self.cycles), self.issued, busy,
-                   memory.moved_bytes["read"], memory.moved_bytes["write"], memory.charged_bytes["hbm"],
-                   memory.moved_bytes["local"], memory.charged_bytes["local"],
-                   tuple(self.core.events or ()))
+    def owned(self, buffer: str, first: int, last: int, writes: bool) -> bool:
+        """Whether a copy in flight may be in the way."""
+        if self.hulls is None:
+            areas, bases = self.core.memory.areas, self.tiles.base
+            self.hulls = [_hull(areas[part.name], bases[part.name], part, number > 0)
+                          for copy in self.core.memory.flying for parts in copy.parts
+                          for number, part in enumerate(parts) if part.kind == "VMEM"]
+        base = self.tiles.base[buffer]
+        if not any(low <= base + last and base + first <= high and (writes or written)
+                   for low, high, written in self.hulls):
+            return False
+        held = self.core.memory.areas[buffer].owned[first:last + 1]
+        return bool((held == WRITTEN).any() or (writes and held.any()))
+
+    def independent(self, block: Block, batch: Batch) -> bool:
+        """Whether no iteration touches rows that another one writes."""
+        if not any(access.writes for access in block.accesses):
+            return True
+        starts = np.array(batch.addresses, np.int64).reshape(len(batch.after), -1)
+        fixed = any(access.address < 0 for access in block.accesses)
+        key = (block.start, len(starts), (starts if fixed else starts - starts[0, 0]).tobytes())
+        if key not in self.program.apart:
+            self.program.apart[key] = self.tiles.independent(block.accesses, starts)
+        return self.program.apart[key]
+
+    def compute(self, block: Block, batch: Batch, vectors: list[Any], flags: bool) -> bool:
+        """The values. Returns: whether there was no fault; if there was, nothing has changed."""
+        assert block.values
+        starts = np.array(batch.addresses, np.int64).reshape(len(batch.after), -1, 1).swapaxes(0, 1)
+        self.tiles.begin(len(batch.after), flags)
+        try:
+            after = block.values(self.tiles, starts, batch.numbers, vectors)
+        except MachineFault:
+            self.tiles.undo()
+            return False
+        self.core.registers.update(zip(block.vector_writes, after, strict=True))
+        return True
+
+    def commit(self, block: Block, batch: Batch, effects: list[Effect]) -> None:
+        """Time goes on, and so does the program."""
+        del effects[len(batch.after):]
+        self.kernel = self.kernels.get(block.start, self.kernel)
+        for effect in effects:
+            key = self.kernel, id(effect)
+            self.uses[key] = effect, self.uses.get(key, (effect, 0))[1] + 1
+            self.now += effect.cycles
+        self.state = effects[-1].after
+        self.issued += len(effects) * (block.end - block.start)
+        self.written.update(dict.fromkeys((*block.scalar_writes, *block.vector_writes)))
+        self.following = block.target if batch.taken else block.end
+
+
+def _hull(area: Area, base: int, part: Area, writes: bool) -> tuple[int, int, bool]:
+    """The rows of VMEM from the first to the last of a part of a buffer."""
+    begin = part.words.ctypes.data - area.words.ctypes.data
+    steps = [(n - 1) * step for n, step in zip(part.words.shape, part.words.strides, strict=True)]
+    low, high = begin + sum(min(0, step) for step in steps), begin + sum(max(0, step) for step in steps)
+    return base + low // ROW_BYTES, base + high // ROW_BYTES, writes
+
+
+_codes: dict[int, tuple[Any, Code]] = {}
+
+
+def _forget(key: int, codes: dict[int, tuple[Any, Code]], _: Any) -> None:
+    codes.pop(key, None)
+
+
+def code_of(program: Program) -> Code:
+    """A program's code: the same one as long as the program lives."""
+    key = id(program)
+    if key not in _codes:
+        _codes[key] = ref(program, partial(_forget, key, _codes)), Code(program)
+    return _codes[key][1]
 
 
 def run(
-    program: Program, inputs: dict[str, np.ndarray], *, exposed: bool = False, trace: bool = False,
-    overlap_weights: bool = True, max_bundles: int = 10**8,
+    program: Program, inputs: dict[str, np.ndarray], *, stepping: bool = False, exposed: bool = False,
+    trace: bool = False, overlap_weights: bool = True, max_bundles: int = 10**8,
 ) -> Run:
     """Run a program on its machine.
 
-    exposed: fault on a register read before its latency has passed, instead of stalling. trace: record
-    events. overlap_weights: whether MXU weights load while the array works.
+    stepping: one bundle at a time, for those who want to watch. exposed: fault on a register read before its
+    latency has passed, instead of stalling. trace: record events. These two are stepped, too.
+    overlap_weights: whether MXU weights load while the array works.
     Raises: CompileError before the run, MachineFault during it.
     """
-    verify(program)
-    core = Core(program, inputs, overlap_weights, trace)
-    return Emulator(program, core, exposed, max_bundles).run()
+    code = code_of(program)
+    core = Core(program, Memory(program, inputs), overlap_weights, trace)
+    if stepping or exposed or trace:
+        return Stepper(code.decoded, core, max_bundles, exposed).run()
+    return Emulator(program, code, core, code.timings[overlap_weights], max_bundles).run()

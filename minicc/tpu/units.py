@@ -12,8 +12,8 @@ the array is empty, as in a simulator of a lone array (tests/systolic.py). Every
 the FIFO of results when it issues, for the array cannot be stopped; bundles issue in order, so a push without
 a place would wait for a pop behind it forever: that is a fault, not a hang.
 
-Values are lazy: a pop computes the product of all rows pushed so far with the same weights. It is computed in
-blocks of BLOCK rows, counted from the swap, so that a row gives the same bits whoever is in its block and
+Values are lazy: a pop computes the product of all rows pushed so far with the same weights. It is computed
+in blocks of BLOCK rows, counted from the swap, so that a row gives the same bits whoever is in its block and
 whoever asks when. The real unit's protocol is not public; the TPUv1 paper describes weight-stationary arrays
 with a shadow copy. What to read next: tests/systolic.py for why 254, core.py for who calls this.
 """
@@ -90,6 +90,11 @@ class Product:
         return self.values[start:start + count]
 
 
+def tiles_of(rows: int) -> list[tuple[int, int]]:
+    """(first row, how many) of each result for so many rows pushed at once."""
+    return [(start, min(SUBLANES, rows - start)) for start in range(0, rows, SUBLANES)]
+
+
 class Mxu(Queue):
     """One systolic array with active and shadow weights. A kind is "f32" or "bf16"."""
 
@@ -124,15 +129,12 @@ class Mxu(Queue):
         if swap and self.held != self.spec.mxu_side:
             raise fault(f"{self.name}: swap of incomplete weights", f"{self.held} rows", self.spec.mxu_side)
         if swap:
-            weights = np.concatenate(self.shadow)
-            self.product = Product(self.shadow_kind, weights.T if self.transposed else weights)
-            self.shadow, self.held = (), 0
+            self.swap()
         if self.product.kind != kind:
             raise fault(f"{self.name}: no active weights of this kind", self.product.kind or "none",
                         f"{kind} weights, made active by swap")
         first, passes = self.product.add(rows), self.passes[kind]
-        for start in range(0, len(rows), SUBLANES):
-            count = min(SUBLANES, len(rows) - start)
+        for start, count in tiles_of(len(rows)):
             self.drained_at = now + self.spec.mxu_fill_cycles + (start + count) * passes
             self.results.append((self.drained_at, (self.product, first + start, count)))
         self.free_at = now + len(rows) * passes
@@ -141,6 +143,12 @@ class Mxu(Queue):
             raise fault(f"{self.name}: this push can never proceed: FIFO full, and nothing pops",
                         f"{len(self.results)} results pushed and not popped",
                         f"at most {self.spec.mxu_fifo_vregs}", hint=f"pop {self.name} before it")
+
+    def swap(self) -> None:
+        """The shadow becomes active."""
+        weights = np.concatenate(self.shadow)
+        self.product = Product(self.shadow_kind, weights.T if self.transposed else weights)
+        self.shadow, self.held = (), 0
 
     def busy_before(self, time: int) -> int:
         """Cycles in which rows went in, before a time at which only the last push can still be going in."""

@@ -1,0 +1,243 @@
+"""What the functions of blocks call: tiles of many iterations at once, in registers, VMEM and the MXUs.
+
+    tiles.load('x', a, [0, 8, 16, 24], 8, 1)   ->  Lanes of (iterations, 4, 8, 128): rows a[i], a[i] + 8, ...
+    tiles.store('y', a, [0, 8], 8, 1, lanes)       the same the other way
+    tiles.rows(0, lanes, 4, 8, 'f32', False)       pushed to mxu0, one iteration's after the other's
+
+Invariants: nothing is checked here that the emulator has checked before the call: bounds, owners, and, unless
+`flags` is set, that all that is read was written. With `flags`, each lane's flag is kept, and a fault may
+come, after which `undo` leaves memory and MXUs as they were before the block. A load copies, so that a later
+store does not change it. What to read next: emulator.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from minicc.tpu.core import Core
+from minicc.tpu.isa import Program
+from minicc.tpu.machine import LANES, SUBLANES
+from minicc.tpu.units import Mxu, tiles_of
+from minicc.tpu.vector import KNOWN, TILE, Lanes, packed_rows, tidy, transpose
+
+HERE = np.zeros((1, 1), int)  # the start of an access whose address is known
+
+
+def _sliced(part: np.ndarray, iterations: slice, members: Any) -> np.ndarray:
+    """Of an array that is the same for all iterations or members, there is one."""
+    if part.ndim < 4:
+        return part
+    if part.shape[0] > 1:
+        part = part[iterations]
+    return part[:, members] if part.shape[1] > 1 else part
+
+
+ALL = slice(None)
+
+
+def pick(lanes: Lanes, members: Any) -> Lanes:
+    """Some members of a pack."""
+    return Lanes(_sliced(lanes.data, ALL, members), _sliced(lanes.known, ALL, members), lanes.origin)
+
+
+def at(lanes: Lanes, i: int) -> Lanes:
+    """One iteration."""
+    here = slice(i, i + 1)
+    return Lanes(_sliced(lanes.data, here, ALL), _sliced(lanes.known, here, ALL), lanes.origin)
+
+
+def last(lanes: Lanes) -> Lanes:
+    """The tile of the last iteration, for a register."""
+    data, known = (part[-1, 0] if part.ndim == 4 else part for part in (lanes.data, lanes.known))
+    return Lanes(data, KNOWN if lanes.known is KNOWN else tidy(known), lanes.origin)
+
+
+def joined(parts: Sequence[Lanes]) -> Lanes:
+    """Members of several packs, beside one another."""
+    arrays = [part.data if part.data.dtype == bool else part.data.view(np.uint32) for part in parts]
+    shapes = [array.shape[:2] if array.ndim == 4 else (1, 1) for array in arrays]
+    count = max(shape[0] for shape in shapes)
+
+    def together(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        return np.concatenate([np.broadcast_to(array, (count, members, *TILE)) for array, (_, members)
+                               in zip(arrays, shapes, strict=True)], axis=1)
+    if all(part.known is KNOWN for part in parts):
+        return Lanes(together(arrays))
+    origin = next((part.origin for part in parts if part.origin), "")
+    return Lanes(together(arrays), tidy(together([part.known for part in parts])), origin)
+
+
+def transposed(parts: Sequence[Lanes]) -> Lanes:
+    """Up to 16 tiles -> the 16 of the transposed one, as a pack."""
+    count = max(part.data.shape[0] if part.data.ndim == 4 else 1 for part in parts)
+    results = []
+    for i in range(count):
+        tiles = transpose([last(at(part, i)) for part in parts])
+        data, known = (np.stack(parts)[None] for parts in ([t.data for t in tiles], [t.known for t in tiles]))
+        results.append(Lanes(data, tidy(known), tiles[0].origin))
+    if count == 1:
+        return results[0]
+    known = tidy(np.concatenate([np.broadcast_to(one.known, one.data.shape) for one in results]))
+    return Lanes(np.concatenate([one.data for one in results]), known, results[0].origin)
+
+
+class Tiles:
+    """VMEM and the MXUs of a core, by many tiles at a time.
+
+    count: iterations at hand. full: for each row of VMEM, whether all of it is known to be written.
+    """
+
+    def __init__(self, program: Program, core: Core) -> None:
+        self.core, self.count, self.flags = core, 1, False
+        self.base = {buffer.name: buffer.base_row for buffer in program.vmem}
+        self.full = np.zeros(max((b.base_row + b.rows for b in program.vmem), default=0), bool)
+        self.views: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self.saved: list[tuple[np.ndarray, np.ndarray]] = []  # parts of memory, and what was there
+        self.saved_units: list[tuple[Mxu, dict[str, Any], dict[str, Any], list[Any]]] = []
+
+    def begin(self, count: int, flags: bool) -> None:
+        """A block of so many iterations. flags: whether garbage may turn up."""
+        self.count, self.flags = count, flags
+        self.saved = []
+        self.saved_units = [(mxu, vars(mxu).copy(), vars(mxu.product).copy(), list(mxu.results))
+                            for mxu in self.core.mxus] if flags else []
+
+    def undo(self) -> None:
+        """Everything as it was at the beginning of the block."""
+        for part, before in reversed(self.saved):
+            part[...] = before
+        for mxu, fields, product, results in self.saved_units:
+            vars(mxu).update(fields)
+            vars(mxu.product).update(product)
+            mxu.results.clear()
+            mxu.results.extend(results)
+
+    # ---- VMEM ----
+
+    def windows(self, buffer: str, rows: int, stride: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For each row of a buffer, the tile that begins there: words, their flags, which rows are full."""
+        key = buffer, rows, stride
+        if key not in self.views:
+            area, base = self.core.memory.areas[buffer], self.base[buffer]
+            full = self.full[base:base + len(area.words)]
+            height = len(full) - (rows - 1) * stride
+            words, known, full = (_windows(part, height, rows, stride)
+                                  for part in (area.words, area.known, full))
+            self.views[key] = words, known, full
+        return self.views[key]
+
+    def refresh(self, buffer: str, first: int, last: int) -> bool:
+        """Whether all rows from first to last are written, each lane of them."""
+        base = self.base[buffer]
+        full = self.full[base + first:base + last + 1]
+        if not full.all():
+            full[...] = self.core.memory.areas[buffer].known[first:last + 1].all(axis=1)
+        return bool(full.all())
+
+    def forget(self, buffer: str) -> None:
+        """It may not be full any more."""
+        base = self.base[buffer]
+        self.full[base:base + len(self.core.memory.areas[buffer].words)] = False
+
+    def independent(self, accesses: Sequence[tuple], starts: np.ndarray) -> bool:
+        """Whether no iteration touches rows that another one writes. starts: by iteration and address."""
+        owner, names = np.full(len(self.full), -1), np.arange(len(starts))[:, None, None]
+
+        def rows(buffer: str, address: int, offsets: tuple[int, ...], height: int) -> np.ndarray:
+            begin = starts[:, address] if address >= 0 else np.zeros(len(starts), int)
+            tiles = self.base[buffer] + begin[:, None] + np.array(offsets)
+            return np.clip(tiles[..., None] + np.arange(height), 0, len(owner) - 1)
+        for *access, writes in accesses:
+            if writes:
+                owner[rows(*access)] = names
+        return all(((owner[rows(*access)] == names) | (owner[rows(*access)] == -1)).all()
+                   for *access, _ in accesses)
+
+    def load(self, buffer: str, starts: np.ndarray, offsets: np.ndarray, rows: int, stride: int) -> Lanes:
+        """The tiles at each start plus each offset."""
+        words, known, _ = self.windows(buffer, rows, stride)
+        index = starts + offsets
+        data = _filled(words[index])
+        if not self.flags:
+            return Lanes(data)
+        flags = tidy(_filled(known[index]))
+        if flags is not KNOWN and (flags == flags[:1, :1]).all():
+            flags = flags[:1, :1]
+        return Lanes(data, flags, buffer)
+
+    def store(self, buffer: str, starts: np.ndarray, offsets: np.ndarray, rows: int, stride: int,
+              lanes: Lanes, mask: Lanes | None = None) -> None:
+        """The tiles to each start plus each offset, where a mask says so."""
+        words, known, full = self.windows(buffer, rows, stride)
+        index = starts + offsets
+        data = lanes.data.view(np.uint32)[..., :rows, :]
+        if not self.flags:
+            words[index] = data
+            if not full[index].all():
+                known[index] = full[index] = True
+            return
+        area, flags = self.core.memory.areas[buffer], lanes.known[..., :rows, :]
+        touched = slice(int(index.min()), int(index.max()) + (rows - 1) * stride + 1)
+        self.saved += [(part[touched], part[touched].copy()) for part in (area.words, area.known)]
+        if mask:
+            mask.require(rows)
+            where = mask.data[..., :rows, :]
+            data, flags = np.where(where, data, words[index]), np.where(where, flags, known[index])
+        words[index], known[index], full[index] = data, flags, False
+
+    # ---- MXUs ----
+
+    def operand(self, lanes: Lanes, members: int, count: int, packed: bool) -> np.ndarray:
+        """The rows that are pushed, all of them in turn."""
+        lanes.require(-(-count // 2) if packed else count)
+        data = packed_rows(lanes.data) if packed else lanes.data.view(np.float32)
+        data = np.broadcast_to(data, (self.count, members, *data.shape[-2:]))
+        return data[:, :, :count].reshape(-1, LANES)
+
+    def weights(self, unit: int, lanes: Lanes, members: int, count: int, kind: str, transposed: bool) -> None:
+        """Rows of weights for the shadow of an MXU."""
+        mxu = self.core.mxus[unit]
+        mxu.shadow += self.operand(lanes, members, count, kind == "bf16"),
+        mxu.held, mxu.shadow_kind, mxu.transposed = mxu.held + members * count, kind, transposed
+
+    def rows(self, unit: int, lanes: Lanes, members: int, count: int, kind: str, swap: bool) -> None:
+        """Rows that meet the active weights."""
+        mxu = self.core.mxus[unit]
+        if swap:
+            mxu.swap()
+        rows = self.operand(lanes, members, count, kind == "bf16")
+        first = mxu.product.add(rows)
+        mxu.results.extend((0, (mxu.product, first + push + start, size))
+                           for push in range(0, len(rows), count) for start, size in tiles_of(count))
+
+    def pop(self, unit: int, members: int) -> Lanes:
+        """The oldest results."""
+        results = self.core.mxus[unit].results
+        wanted = [results.popleft()[1] for _ in range(self.count * members)]
+        shape = self.count, members, *TILE
+        if all(size == SUBLANES for _, _, size in wanted):
+            spans = [(product, list(some)) for product, some in groupby(wanted, key=lambda entry: entry[0])]
+            parts = [product.part(some[0][1], len(some) * SUBLANES) for product, some in spans]
+            return Lanes((parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(shape))
+        data, known = np.zeros((len(wanted), *TILE), np.float32), np.zeros((len(wanted), *TILE), bool)
+        for i, (product, start, size) in enumerate(wanted):
+            data[i, :size], known[i, :size] = product.part(start, size), True
+        return Lanes(data.reshape(shape), known.reshape(shape), "behind the rows of a vmatmul")
+
+
+def _windows(part: np.ndarray, height: int, rows: int, stride: int) -> np.ndarray:
+    """The `rows` rows, `stride` apart, that begin at each of the first `height` rows; a view."""
+    row, *lanes = part.strides
+    return np.ndarray((height, rows, *part.shape[1:]), part.dtype, part, 0, (row, row * stride, *lanes))
+
+
+def _filled(part: np.ndarray) -> np.ndarray:
+    """Tiles of 8 rows, with zeros where there were fewer."""
+    missing = SUBLANES - part.shape[2]
+    if not missing:
+        return part
+    return np.concatenate((part, np.zeros((*part.shape[:2], missing, LANES), part.dtype)), axis=2)
