@@ -226,3 +226,10 @@ def test_a_slot_that_does_nothing_is_an_error():
         (X * 23).numpy()
     with pytest.raises(mc.CompileError, match="no such slot(.|\n)*simplify"), mc.using(simplyfi=lambda g: g):
         pass
+
+
+def test_a_list_that_holds_itself_is_a_clear_error():
+    endless: list = [X]
+    endless.append(endless)
+    with pytest.raises(mc.CompileError, match="tree: a list or dict holds itself"):
+        mc.jit(lambda tree: tree[0])(endless)

@@ -16,7 +16,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from minicc.errors import DtypeError
 from minicc.frontend.scope import fail
+
+DEEPEST = 100  # levels of containers in one another
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,11 @@ class Structure:
     children: tuple[Structure, ...] = ()
 
 
-def flatten(tree: Any, name: str = "") -> tuple[list[tuple[str, Any]], Structure]:
+def flatten(tree: Any, name: str = "", depth: int = 0) -> tuple[list[tuple[str, Any]], Structure]:
     """The leaves, each with its path from `name`, and the structure."""
+    if depth > DEEPEST:
+        fail("tree", "a list or dict holds itself, or is very deep", f"{name[:40]}...",
+             f"{DEEPEST} levels at most", kind=DtypeError)
     kind = dict if isinstance(tree, dict) else type(tree)
     if isinstance(tree, dict):
         keys = tuple(sorted(tree, key=str))
@@ -42,7 +48,7 @@ def flatten(tree: Any, name: str = "") -> tuple[list[tuple[str, Any]], Structure
     leaves, children = [], []
     for key, child in zip(keys, items, strict=True):
         path = f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]"
-        found, structure = flatten(child, path.removeprefix("."))
+        found, structure = flatten(child, path.removeprefix("."), depth + 1)
         leaves += found
         children.append(structure)
     return leaves, Structure(kind, keys, tuple(children))

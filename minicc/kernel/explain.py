@@ -44,9 +44,9 @@ def explain(
     records: those of passes that were asked to log. Raises: CompileError if no kernel has this name.
     """
     names = [kernel.name for kernel in module.kernels]
-    if only and only not in names:
-        raise CompileError("explain", "there is no such kernel", got=only, need=", ".join(names) or "none",
-                           hint=nearest(only, names))
+    if only != "" and only not in names:
+        raise CompileError("explain", "there is no such kernel", got=repr(only),
+                           need=", ".join(names) or "none", hint=nearest(str(only), names))
     why = _Why(module, plan, target, {record.name: record.steps for record in records})
     if only:
         return "\n".join(why.paragraph(names.index(only), ALL))

@@ -15,6 +15,7 @@ from typing import Any
 
 from minicc.frontend import nn
 from minicc.frontend.nn import Draw, embedding, layer_norm, mlp, self_attention
+from minicc.frontend.primitives import as_tensor
 from minicc.frontend.tensor import Tensor
 
 
@@ -64,6 +65,7 @@ def forward(params: Any, config: Config, ids: Tensor) -> Tensor:
 
     Shapes: ids[B, T], T up to the context -> [B, T, vocabulary].
     """
+    ids = as_tensor(ids)
     nn.require(ids.ndim == 2 and ids.shape[1] <= config.context, "the tokens do not fit the model", ids.type,
                f"[batch, time], and a time of {config.context} at most: the context", "gpt2")
     time = ids.shape[1]
