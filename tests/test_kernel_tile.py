@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from kernel_programs import PROGRAMS, SOFTMAX, TARGET
 
+from minicc.devices import find
 from minicc.errors import CompileError
 from minicc.graph.text import parse_graph
 from minicc.kernel.cost import cost, operand_bytes
@@ -55,6 +56,25 @@ def test_an_operand_that_does_not_move_is_fetched_once():
     kernel = kernel_of(PROGRAMS["mlp"]).tiled({"m": 8, "n": 130, "k": 128})
     b = next(op for op in kernel.inputs if op.buffer == "b")
     assert operand_bytes(kernel, b) == 130 * 4
+
+
+LARGE_VOCABULARY = """
+graph f(x: f32[128,50257]) {
+  %0 = reduce(x) kind=max axes=[1] : f32[128]
+  %1 = broadcast_in_dim(%0) shape=[128,50257] dims=[0] : f32[128,50257]
+  %2 = subtract(x, %1) : f32[128,50257]
+  %3 = exp(%2) : f32[128,50257]
+  %4 = reduce(%3) kind=sum axes=[1] : f32[128]
+  return %4
+}"""
+
+
+@pytest.mark.parametrize("device", ["tpu:v5e", "tpu:v2", "gpu"])
+def test_what_fusion_sketches_has_blocks_that_fit(device):
+    """Each block of a row of results has 128 of them, and 128 whole rows of the vocabulary fit nowhere."""
+    target = find(device).target
+    for kernel in fuse(parse_graph(LARGE_VOCABULARY), target).kernels:
+        assert fast_bytes(tile(kernel, target), target) <= target.fast_bytes
 
 
 def test_a_whole_axis_stays_whole():

@@ -20,6 +20,7 @@ Source: Y. Pisarchyk and J. Lee, "Efficient memory management for deep neural ne
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ from typing import NoReturn
 from minicc.errors import CompileError
 from minicc.graph.ir import Type
 from minicc.kernel.cost import Target, cost, operand_bytes
-from minicc.kernel.ir import Index, Module
+from minicc.kernel.ir import Index, Kernel, Module, Operand
 from minicc.kernel.tile import fast_bytes
 from minicc.trace import Step
 
@@ -38,6 +39,7 @@ ALIGNMENT_BYTES = 512
 HBM_WORTH = 0.5  # cycles of the program that a cycle of HBM is worth, which others can use [an assumption]
 NOWHERE = (0, 0)  # the view of a buffer that is not used in place
 Live = tuple["Role", Type, int, int]  # a buffer's role and type, the first and the last kernel it lives for
+_Touch = tuple[Kernel, Operand]  # a kernel, and how it sees a buffer
 
 
 class Space(Enum):
@@ -135,18 +137,22 @@ def plan(module: Module, target: Target, *, log: list[Step] | None = None) -> Me
     live = _live_ranges(module)
     room = max(0, target.fast_bytes - max((fast_bytes(k, target) for k in module.kernels), default=0))
     near: dict[str, Placement] = {}
+    taken: list[Placement] = []
     for wish in sorted(_wishes(module, live, target), key=lambda wish: -wish.saved_bytes):
-        spot, why = _in_vmem(wish, list(near.values()), room, target)
+        spot, why = _in_vmem(wish, taken, room, target)
         if spot:
             near[spot.buffer] = spot
+            insort(taken, spot, key=_offset)
         if log is not None:
             where = f"{wish.place.buffer}: {wish.place.type} in {'vmem' if spot else 'hbm'}"
             log.append(Step(where, spot is not None, why))
     placed = {name: near.pop(name) for name, (role, *_) in live.items() if role is Role.TEMP and name in near}
     far = [Placement(name, type, role, Space.HBM, 0, _line_bytes(type), first, last)
            for name, (role, type, first, last) in live.items() if name not in placed]
+    taken = []
     for place in sorted(far, key=lambda place: -place.bytes):
-        placed[place.buffer] = _fit(place, list(placed.values()))
+        placed[place.buffer] = _fit(place, taken)
+        insort(taken, placed[place.buffer], key=_offset)
     placed = {name: placed[name] for name in live}
     tops = {space: max((p.offset_bytes + p.bytes for p in (*placed.values(), *near.values())
                         if p.space is space), default=0) for space in Space}
@@ -157,10 +163,11 @@ def plan(module: Module, target: Target, *, log: list[Step] | None = None) -> Me
 
 def _wishes(module: Module, live: Mapping[str, Live], target: Target) -> Iterator[_Wish]:
     """The buffers between kernels, and the inputs and constants that would cross from HBM more than once."""
-    moved, readers = Counter[str](), dict[str, list[int]]()
+    moved, readers, touching = Counter[str](), dict[str, list[int]](), dict[str, list[_Touch]]()
     for number, kernel in enumerate(module.kernels):
         for op in kernel.operands:
             moved[op.buffer] += operand_bytes(kernel, op) // op.type.dtype.itemsize * WORD_BYTES
+            touching.setdefault(op.buffer, []).append((kernel, op))
         for op in kernel.reads:
             readers.setdefault(op.buffer, []).append(number)
     looked_up = {one.buffer for kernel in module.kernels for one in kernel.scalars}
@@ -174,7 +181,9 @@ def _wishes(module: Module, live: Mapping[str, Live], target: Target) -> Iterato
                 continue
             saved, gain = moved[name] - once, f"fetched once: it would cross {moved[name] / once:.3g} times"
             first, last = max(0, readers[name][0] - 1), readers[name][-1]
-        view, apart = _common_view(module, name, target)
+        view, apart = NOWHERE, "its numbers are looked up, so they go to scalar memory"
+        if name not in looked_up:
+            view, apart = _common_view(touching[name], target)
         yield _Wish(Placement(name, type, role, Space.VMEM, 0, 0, first, last, view), saved, gain, apart)
 
 
@@ -223,11 +232,8 @@ def _live_ranges(module: Module) -> dict[str, Live]:
     return live
 
 
-def _common_view(module: Module, name: str, target: Target) -> tuple[tuple[int, int], str]:
+def _common_view(touching: list[_Touch], target: Target) -> tuple[tuple[int, int], str]:
     """The rows and columns by which every kernel sees a buffer; or NOWHERE, and who sees it otherwise."""
-    if any(one.buffer == name for kernel in module.kernels for one in kernel.scalars):
-        return NOWHERE, "its numbers are looked up, so they go to scalar memory"
-    touching = [(kernel, op) for kernel in module.kernels for op in kernel.operands if op.buffer == name]
     shape = touching[0][1].type.shape
     if len(shape) != 2 or any(operand.type.shape != shape for _, operand in touching):
         return NOWHERE, "the kernels that touch it do not see the same rows and columns"
@@ -244,14 +250,21 @@ def _common_view(module: Module, name: str, target: Target) -> tuple[tuple[int, 
 
 
 def _fit(place: Placement, others: list[Placement]) -> Placement:
-    """A placement at the lowest offset at which it overlaps none that is live at the same time."""
-    offset, around = 0, [other for other in others if other.space is place.space
-                         and other.first <= place.last and place.first <= other.last]
-    for other in sorted(around, key=lambda other: other.offset_bytes):
-        if offset + place.bytes <= other.offset_bytes:
-            break
-        offset = max(offset, other.offset_bytes + other.bytes)
+    """A placement at the lowest offset at which it overlaps none that is live at the same time.
+
+    others: those of the same memory, in the order of their offsets.
+    """
+    offset, first, last = 0, place.first, place.last
+    for other in others:
+        if other.first <= last and first <= other.last:
+            if offset + place.bytes <= other.offset_bytes:
+                break
+            offset = max(offset, other.offset_bytes + other.bytes)
     return replace(place, offset_bytes=offset)
+
+
+def _offset(place: Placement) -> int:
+    return place.offset_bytes
 
 
 def _line_bytes(type: Type) -> int:

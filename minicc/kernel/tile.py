@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import ceil, prod
 
 from minicc.errors import CompileError
 from minicc.graph.ir import F32
@@ -101,13 +101,24 @@ def _sketch(kernel: Kernel, target: Target) -> Kernel:
     blocks = {axis.name: axis.size if axis.kind is AxisKind.WHOLE else
               min(axis.size, likely) if axis.name in tiled else 1 for axis in kernel.axes}
     drawn = kernel.tiled(blocks)
+    steps = _least_blocks(kernel, tiled, target)
     while (size := fast_bytes(drawn, target)) > target.fast_bytes:
-        free = [axis for axis in drawn.axes if axis.kind is not AxisKind.WHOLE and axis.block > target.rows]
+        free = [axis for axis in drawn.axes if axis.name in tiled and axis.block > steps[axis.name]
+                and axis.kind is not AxisKind.WHOLE]
         if not free:
             raise Illegal(f"it would take {size} of {target.fast_bytes} bytes of fast memory")
         largest = max(free, key=lambda axis: axis.block)
-        drawn = drawn.tiled({largest.name: largest.block // 2})
+        step = steps[largest.name]
+        drawn = drawn.tiled({largest.name: ceil(largest.block / 2 / step) * step})
     return drawn
+
+
+def _least_blocks(kernel: Kernel, tiled: set[str], target: Target) -> dict[str, int]:
+    """The smallest blocks of axes: what lies along the lanes comes in multiples of them, all else of rows."""
+    minor = {operand.axes[-1] for operand in kernel.operands if operand.axes}
+    if len(tiled) == 1:  # a one-dimensional kernel fills rows and lanes alike
+        return dict.fromkeys(tiled, target.lanes * target.rows)
+    return {axis.name: target.lanes if axis.name in minor else target.rows for axis in kernel.axes}
 
 
 def _price(kernel: Kernel, blocks: dict[str, int], target: Target) -> Candidate:
@@ -151,7 +162,8 @@ def _padded(axes: Iterable[str], sizes: Mapping[str, int], target: Target) -> in
 def _options(kernel: Kernel, target: Target) -> list[list[int]]:
     """For each axis of the kernel, the blocks to try."""
     tiled = _tiled_axes(kernel, target)
-    minor = {operand.axes[-1] for operand in kernel.operands if operand.axes}
+    steps = _least_blocks(kernel, tiled, target)
+    largest = target.largest_block * (target.lanes if len(tiled) == 1 else 1)
     options = []
     for axis in kernel.axes:
         if axis.kind is AxisKind.WHOLE:
@@ -159,11 +171,7 @@ def _options(kernel: Kernel, target: Target) -> list[list[int]]:
         elif axis.name not in tiled:
             options.append([1])
         else:
-            step = target.lanes if axis.name in minor else target.rows
-            largest = target.largest_block
-            if len(tiled) == 1:  # a one-dimensional kernel fills rows and lanes alike
-                step, largest = target.lanes * target.rows, target.lanes * target.largest_block
-            options.append(_sizes(axis.size, step, max(step, largest)))
+            options.append(_sizes(axis.size, steps[axis.name], max(steps[axis.name], largest)))
     return options
 
 
