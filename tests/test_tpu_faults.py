@@ -53,6 +53,11 @@ def test_copies_of_two_column_blocks_do_not_race_though_their_intervals_overlap(
     named(fault, "dma.vmem_to_hbm", "race: HBM buffer y is written")
 
 
+def test_an_input_is_never_written():
+    named(fault_of(with_header("{ vst [yb], v0 }", COPY_OUT[0].replace("[y]", "[x]")).replace(
+        "{ vst", "{ vsplat v0, 1.0 }\n{ vst")), "dma.vmem_to_hbm [x", "writes HBM buffer x, an input")
+
+
 def test_an_early_read_faults_in_exposed_mode_only():
     source = text("softmax").replace("{ vsub.f32 v3, v0, v2 }\n{ }", "{ vsub.f32 v3, v0, v2 }")
     named(fault_of(source, exposed=True), "vmul.f32 v4, v3", "early read of v3")

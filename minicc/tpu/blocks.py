@@ -22,17 +22,16 @@ Read next: source.py, which writes the functions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from minicc.errors import MachineFault
-from minicc.tpu.isa import Address, Instr, Operand, Program, Reg
+from minicc.tpu.forms import Form
+from minicc.tpu.isa import Address, Instr, Operand, Reg
 from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.stepping import Decoded
 from minicc.tpu.vector import wrap
-
-STEPPED = {"halt", "load_word", "copy", "wait", "signal"}  # meanings that no block has
 
 
 class NotABlock(Exception):
@@ -54,9 +53,10 @@ class Number(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a load or store goes. root: a scalar of the text, or "". rows, stride: as the op has them."""
+    """Where a load or store goes: the number of a buffer. root: a scalar of the text, or "". rows, stride: as
+    the op has them."""
 
-    buffer: str
+    buffer: int
     root: str
     rows: int
     stride: int
@@ -110,27 +110,19 @@ class Spaces:
     """Which rows of VMEM were read and written so far, and at what level: what an access must come after.
 
     Rows are told apart by their address's root; of two roots nothing is known, but of two buffers that share
-    no row. Rows are counted in tiles of 8.
+    no row. Rows are counted in tiles of 8. of: by buffer, as a Form has them.
     """
 
-    def __init__(self, program: Program) -> None:
-        self.group: dict[str, int] = {}  # buffers that share rows have the same
-        end = group = -1
-        for buffer in sorted(program.vmem, key=lambda b: b.base_row):
-            group += buffer.base_row >= end
-            self.group[buffer.name], end = group, max(end, buffer.base_row + buffer.rows)
-        self.base = {buffer.name: buffer.base_row for buffer in program.vmem}
-
-    def begin(self) -> None:
-        """Of a block."""
+    def __init__(self, of: Sequence[tuple[int, int]]) -> None:
+        self.of = of
         self.levels: dict[bool, dict[tuple, int]] = {False: defaultdict(int), True: defaultdict(int)}
         self.roots: dict[bool, dict[int, dict[str, int]]] = {
             False: defaultdict(dict), True: defaultdict(dict)}
 
     def access(self, place: Place, offset: int, writes: bool, level: int) -> int:
         """Note an access that comes at a level, or later. Returns: at which."""
-        group, root = self.group[place.buffer], place.root
-        first = self.base[place.buffer] + offset
+        (group, base), root = self.of[place.buffer], place.root
+        first = base + offset
         last = first + max(place.rows - 1, 0) * place.stride
         tiles = [(group, root, tile) for tile in range(first // SUBLANES, last // SUBLANES + 1)]
         for wrote in (True, False) if writes else (True,):
@@ -146,7 +138,8 @@ class Spaces:
 class Body:
     """What the instructions of a block amount to. carried: the registers that a loop hands on to itself."""
 
-    spaces: Spaces
+    form: Form
+    numbers: dict[str, int]  # of the buffers
     carried: frozenset[Reg] = frozenset()
     pushes: dict[tuple[str, int], int] = field(default_factory=dict)  # at what level an MXU is pushed to
     values: list[Value] = field(default_factory=list)
@@ -157,7 +150,7 @@ class Body:
     condition: str = "False"  # of the branch
 
     def __post_init__(self) -> None:
-        self.spaces.begin()
+        self.spaces = Spaces(self.form.spaces)
         self.queues: dict[tuple[str, int], list[Any]] = defaultdict(list)
         self.tiles: dict[int, list[Any]] = defaultdict(list)  # of transpositions under way, by XLU
         self.pops: dict[tuple[str, int], int] = {}
@@ -275,7 +268,8 @@ class Body:
                 or (writes and not stride and rows > 1):
             raise NotABlock
         base = self.scalar(address.base) if address.base else Scalar("0", "", 0)
-        place, offset = Place(address.buffer, base.root, rows, stride), base.shift + address.offset
+        place = Place(self.numbers[address.buffer], base.root, rows, stride)
+        offset = base.shift + address.offset
         operands = tuple(self.operand("v", src) for src in op.srcs[1:])
         made = self.add(op, operands, place=place, offset=offset)
         made.level = self.spaces.access(place, offset, writes, made.level)
@@ -312,15 +306,15 @@ class Body:
             tile.clear()
 
 
-def understand(spaces: Spaces, bundles: Sequence[Decoded], loop: bool) -> Body:
+def understand(form: Form, numbers: dict[str, int], bundles: Sequence[Decoded], loop: bool) -> Body:
     """What a block's instructions amount to. loop: for many iterations at a time. Raises: NotABlock.
 
     The first look finds what is carried, and at which level an MXU has all that is pushed to it. In a loop
     this is where everything is pushed, and popped behind, since one iteration pops what another pushed.
     """
-    first = Body(spaces).read(bundles)
+    first = Body(form, numbers).read(bundles)
     carried = frozenset(reg for reg in first.entry if reg in first.registers and reg.kind != "s")
-    body = Body(spaces, carried if loop else frozenset(), dict(first.pushes)).read(bundles)
+    body = Body(form, numbers, carried if loop else frozenset(), dict(first.pushes)).read(bundles)
     if body.pushes != first.pushes:
         if loop:
             raise NotABlock
@@ -371,20 +365,3 @@ def _order(value: Value) -> int:
     """Where it stands among its pack: where its first operand does, or by its address."""
     first = value.operands[0] if value.operands else None
     return first.member if isinstance(first, Part) else value.offset
-
-
-def spans(code: Sequence[Decoded], program: Program) -> Iterator[tuple[int, int]]:
-    """(start, end) of each run of bundles that could be a block."""
-    labels, begin = {pc for _, pc in program.labels}, 0
-    for pc, bundle in enumerate(code):
-        if pc in labels and begin < pc:
-            yield begin, pc
-            begin = pc
-        meanings = {op.info.run for op in bundle.ops}
-        if meanings & STEPPED:
-            if begin < pc:
-                yield begin, pc
-            begin = pc + 1
-        elif "branch" in meanings:
-            yield begin, pc + 1
-            begin = pc + 1

@@ -24,26 +24,42 @@ in the same way: blocks of code, translated when they are hot. What to read next
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
 from minicc.errors import MachineFault
-from minicc.tpu.blocks import NotABlock, Spaces, spans, understand
+from minicc.tpu.blocks import NotABlock, understand
 from minicc.tpu.core import Core
+from minicc.tpu.forms import Form, Rows, Span, spans
 from minicc.tpu.isa import Program, Reg
 from minicc.tpu.machine import ROW_BYTES, SUBLANES
 from minicc.tpu.memory import WRITTEN, Area, Memory
-from minicc.tpu.source import Block, compile_block
+from minicc.tpu.source import Access, Block, Reach, compile_block
 from minicc.tpu.stepping import Decoded, Run, Stepper, decode
 from minicc.tpu.tiles import Tiles
 from minicc.tpu.timing import Effect, State, Timing
 from minicc.tpu.vector import KNOWN
 from minicc.tpu.verify import verify
 
-HOT = 2  # the visit at which a block is compiled
+HOT = 2  # the visit at which a block is compiled: one like it counts, too
+LOOK = 4  # the bundles by which blocks are found alike, before their forms are
+_compiled: WeakValueDictionary[Form, Block] = WeakValueDictionary()  # by all programs that live
+
+
+@dataclass
+class Site:
+    """A block in its place. most: iterations at a time."""
+
+    block: Block
+    span: Span
+    buffers: tuple[str, ...]
+    accesses: list[Access]  # with the names of buffers
+    reaches: list[Reach]
+    most: int
 
 
 class Code:
@@ -52,35 +68,48 @@ class Code:
     def __init__(self, program: Program) -> None:
         verify(program)
         self.decoded = [decode(bundle) for bundle in program.bundles]
-        self.labels = dict(program.labels)
-        self.ends = dict(spans(self.decoded, program))
-        self.spaces = Spaces(program)
-        self.blocks: dict[int, Block | None] = {}
-        self.visits = Counter[int]()
+        self.rows, self.spans = Rows(program), {span.start: span for span in spans(self.decoded, program)}
+        self.sites: dict[int, Site | None] = {}
+        self.blocks: dict[Form, Block | None] = {}
+        self.visits = Counter[tuple]()  # of spans that look alike
         self.timings = {overlap: Timing(program, self.decoded, overlap) for overlap in (False, True)}
         self.apart: dict[tuple, bool] = {}  # block and addresses -> whether iterations are independent
 
-    def block(self, start: int) -> Block | None:
-        """The block that starts at a pc, if there is one and it is hot."""
-        if start not in self.blocks and start in self.ends:
-            self.visits[start] += 1
-            if self.visits[start] < HOT:
-                return None
-            self.blocks[start] = self.compiled(start, self.ends[start])
-        return self.blocks.get(start)
+    def site(self, start: int) -> Site | None:
+        """The block that starts at a pc, if there is one and its form is hot."""
+        if start in self.sites or start not in self.spans:
+            return self.sites.get(start)
+        span = self.spans[start]
+        bundles = self.decoded[start:span.end]
+        look = (len(bundles), *(op.op for bundle in bundles[:LOOK] for op in bundle.ops))
+        self.visits[look] += 1
+        if self.visits[look] < HOT:
+            return None
+        form, numbers = self.rows.form(bundles, span)
+        if form not in self.blocks:
+            self.blocks[form] = _compiled.get(form) or compiled(form, numbers, bundles)
+        self.sites[start] = self.placed(self.blocks[form], span, tuple(numbers))
+        return self.sites[start]
 
-    def compiled(self, start: int, end: int) -> Block | None:
-        """A block: for many iterations if it can be, None if there is none."""
-        bundles = self.decoded[start:end]
-        targets = [self.labels[str(op.srcs[-1])] for op in bundles[-1].ops if op.info.run == "branch"]
-        for loop in (True, False) if targets == [start] else (False,):
-            try:
-                block = compile_block(understand(self.spaces, bundles, loop), start, end, loop)
-            except NotABlock:
-                continue
-            block.target = targets[0] if targets else -1
-            return block
-        return None
+    def placed(self, block: Block | None, span: Span, buffers: tuple[str, ...]) -> Site | None:
+        """A block, in its place."""
+        if block is None:
+            return None
+        accesses = [access._replace(buffer=buffers[access.buffer]) for access in block.accesses]
+        reaches = [reach._replace(buffer=buffers[reach.buffer]) for reach in block.reaches]
+        return Site(block, span, buffers, accesses, reaches, block.most)
+
+
+def compiled(form: Form, numbers: dict[str, int], bundles: list[Decoded]) -> Block | None:
+    """A block: for many iterations if it can be, None if there is none."""
+    for loop in (True, False) if form.loop else (False,):
+        try:
+            block = compile_block(understand(form, numbers, bundles, loop), loop)
+        except NotABlock:
+            continue
+        _compiled[form] = block
+        return block
+    return None
 
 
 class Batch:
@@ -125,21 +154,14 @@ class Emulator(Stepper):
     def advance(self) -> None:
         """A block, or a bundle."""
         start = self.following
-        block = self.program.block(start)
-        if block and self.leap(block):
+        site = self.program.site(start)
+        if site and self.leap(site):
             return
         self.settle()
-        super().advance()
-        while block and start < self.following < block.end and not self.core.halted:
-            super().advance()
-
-    def issue(self, bundle: Decoded) -> None:
-        """As the stepper does; what is remembered of VMEM may be out of date after it."""
-        super().issue(bundle)
         self.hulls = None
-        for op in bundle.ops:
-            if op.info.memory == "write":
-                self.tiles.forget(op.srcs[0].buffer)  # type: ignore[union-attr]
+        super().advance()
+        while site and start < self.following < site.span.end and not self.core.halted:
+            super().advance()
 
     def settle(self) -> None:
         """Bring the core, and the accounts, up to date."""
@@ -163,10 +185,10 @@ class Emulator(Stepper):
 
     # ---- a leap ----
 
-    def leap(self, block: Block) -> bool:
+    def leap(self, site: Site) -> bool:
         """Go through a block, if it is certain that nothing can go wrong. Returns: whether it did."""
-        registers, units = self.core.registers, self.core.units
-        most = min(block.most, (self.max_bundles - self.issued) // (block.end - block.start))
+        registers, units, block = self.core.registers, self.core.units, site.block
+        most = min(site.most, (self.max_bundles - self.issued) // (site.span.end - site.span.start))
         used = (units[queue][unit] for queue, unit in block.units)
         if most < 1 or any(unit.results or unit.tile for unit in used):
             return False
@@ -178,18 +200,18 @@ class Emulator(Stepper):
             batch = Batch(block, scalars, most)
         except (KeyError, MachineFault):  # a register never written, or a division by zero
             return False
-        effects, flags = self.effects(block, batch), self.permits(block, batch)
+        effects, flags = self.effects(site, batch), self.permits(site, batch)
         if not effects or flags is None:
             return False
         batch.shorten(len(effects))
-        if block.values and not self.compute(block, batch, vectors, flags or any(
+        if block.values and not self.compute(site, batch, vectors, flags or any(
                 vector.known is not KNOWN for vector in vectors)):
             return False
         registers.update(zip(block.scalar_writes, batch.after[-1], strict=True))
-        self.commit(block, batch, effects)
+        self.commit(site, batch, effects)
         return True
 
-    def effects(self, block: Block, batch: Batch) -> list[Effect]:
+    def effects(self, site: Site, batch: Batch) -> list[Effect]:
         """The cycles of each iteration, up to the first that faults."""
         if self.state is None:
             self.close()
@@ -198,33 +220,33 @@ class Emulator(Stepper):
         state, count = self.state, len(batch.after)
         for number in range(count):
             taken = batch.taken or number < count - 1
-            effect = state.effects.get((block.start, taken))
+            effect = state.effects.get((site.block, taken))
             if effect is None:
                 try:
-                    effect = self.timing.effect(state, self.code[block.start:block.end], taken)
+                    effect = self.timing.effect(state, self.code[site.span.start:site.span.end], taken)
                 except MachineFault:
                     break
-                state.effects[block.start, taken] = effect
+                state.effects[site.block, taken] = effect
             found.append(effect)
             state = effect.after
         return found
 
-    def permits(self, block: Block, batch: Batch) -> bool | None:
+    def permits(self, site: Site, batch: Batch) -> bool | None:
         """Whether the rules hold: None if they may not, else whether garbage may turn up."""
-        if len(batch.after) > 1 and not self.independent(block, batch):
-            block.most = 1
+        if len(batch.after) > 1 and not self.independent(site, batch):
+            site.most = 1
             batch.shorten(1)
-        columns = list(zip(*batch.addresses, strict=True))
-        flags = not block.exact
-        for buffer, address, low, high, writes in block.reaches:
-            first, last = low, high
+        columns, memory = list(zip(*batch.addresses, strict=True)), self.core.memory
+        flags, self.tiles.fresh = not site.block.exact, False
+        for buffer, address, low, high, writes in site.reaches:
+            first, last, known = low, high, memory.areas[buffer].known
             if address >= 0:
                 first, last = low + min(columns[address]), high + max(columns[address])
-            if first < 0 or last >= len(self.core.memory.areas[buffer].words):
+            if first < 0 or last >= len(known) or (memory.flying and self.owned(buffer, first, last, writes)):
                 return None
-            if self.core.memory.flying and self.owned(buffer, first, last, writes):
-                return None
-            flags = flags or (not writes and not self.tiles.refresh(buffer, first, last))
+            if b"\0" in known[first:last + 1].tobytes():
+                self.tiles.fresh |= writes
+                flags = flags or not writes
         return flags or any(entry[1][2] < SUBLANES for mxu in self.core.mxus for entry in mxu.results)
 
     def owned(self, buffer: str, first: int, last: int, writes: bool) -> bool:
@@ -241,42 +263,42 @@ class Emulator(Stepper):
         held = self.core.memory.areas[buffer].owned[first:last + 1]
         return bool((held == WRITTEN).any() or (writes and held.any()))
 
-    def independent(self, block: Block, batch: Batch) -> bool:
+    def independent(self, site: Site, batch: Batch) -> bool:
         """Whether no iteration touches rows that another one writes."""
-        if not any(access.writes for access in block.accesses):
+        if not any(access.writes for access in site.accesses):
             return True
         starts = np.array(batch.addresses, np.int64).reshape(len(batch.after), -1)
-        fixed = any(access.address < 0 for access in block.accesses)
-        key = (block.start, len(starts), (starts if fixed else starts - starts[0, 0]).tobytes())
+        fixed = any(access.address < 0 for access in site.accesses)
+        key = (site.span.start, len(starts), (starts if fixed else starts - starts[0, 0]).tobytes())
         if key not in self.program.apart:
-            self.program.apart[key] = self.tiles.independent(block.accesses, starts)
+            self.program.apart[key] = self.tiles.independent(site.accesses, starts)
         return self.program.apart[key]
 
-    def compute(self, block: Block, batch: Batch, vectors: list[Any], flags: bool) -> bool:
+    def compute(self, site: Site, batch: Batch, vectors: list[Any], flags: bool) -> bool:
         """The values. Returns: whether there was no fault; if there was, nothing has changed."""
-        assert block.values
+        assert site.block.values
         starts = np.array(batch.addresses, np.int64).reshape(len(batch.after), -1, 1).swapaxes(0, 1)
         self.tiles.begin(len(batch.after), flags)
         try:
-            after = block.values(self.tiles, starts, batch.numbers, vectors)
+            after = site.block.values(self.tiles, site.buffers, starts, batch.numbers, vectors)
         except MachineFault:
             self.tiles.undo()
             return False
-        self.core.registers.update(zip(block.vector_writes, after, strict=True))
+        self.core.registers.update(zip(site.block.vector_writes, after, strict=True))
         return True
 
-    def commit(self, block: Block, batch: Batch, effects: list[Effect]) -> None:
+    def commit(self, site: Site, batch: Batch, effects: list[Effect]) -> None:
         """Time goes on, and so does the program."""
         del effects[len(batch.after):]
-        self.kernel = self.kernels.get(block.start, self.kernel)
+        self.kernel = self.kernels.get(site.span.start, self.kernel)
         for effect in effects:
             key = self.kernel, id(effect)
             self.uses[key] = effect, self.uses.get(key, (effect, 0))[1] + 1
             self.now += effect.cycles
         self.state = effects[-1].after
-        self.issued += len(effects) * (block.end - block.start)
-        self.written.update(dict.fromkeys((*block.scalar_writes, *block.vector_writes)))
-        self.following = block.target if batch.taken else block.end
+        self.issued += len(effects) * (site.span.end - site.span.start)
+        self.written.update(dict.fromkeys((*site.block.scalar_writes, *site.block.vector_writes)))
+        self.following = site.span.target if batch.taken else site.span.end
 
 
 def _hull(area: Area, base: int, part: Area, writes: bool) -> tuple[int, int, bool]:

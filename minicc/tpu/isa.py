@@ -100,10 +100,14 @@ class Instr:
 
     def reads(self) -> tuple[Reg, ...]:
         """Every register it reads: sources, bases of addresses, extents and strides of a DMA."""
-        operands: list[object] = [src.base if isinstance(src, Address) else src for src in self.srcs]
+        return self._read
+
+    @cached_property
+    def _read(self) -> tuple[Reg, ...]:
+        operands: list[object] = [src.base if type(src) is Address else src for src in self.srcs]
         for _, value in self.attrs:
             operands += value if type(value) is tuple else [value]
-        return tuple(operand for operand in operands if isinstance(operand, Reg))
+        return tuple([operand for operand in operands if type(operand) is Reg])
 
     def writes(self) -> tuple[Reg, ...]:
         """The register it writes, if any."""

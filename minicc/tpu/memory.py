@@ -31,7 +31,6 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from minicc.errors import CompileError, DtypeError, ShapeError
 from minicc.graph.ir import BOOL, DTYPES, U32, DType, decode, encode
@@ -65,8 +64,8 @@ class Area(NamedTuple):
         """The word at an offset, and from there on so many, strides apart. Raises: MachineFault."""
         steps = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
         self.check_bounds(offset + sum(min(0, s) for s in steps), offset + sum(max(0, s) for s in steps))
-        return self.part(lambda array: as_strided(
-            array.reshape(-1)[offset:], shape, [stride * array.itemsize for stride in strides]))
+        return self.part(lambda array: np.ndarray(
+            shape, array.dtype, array, offset * array.itemsize, [step * array.itemsize for step in strides]))
 
     def check_bounds(self, low: int, high: int) -> None:
         """Raises: MachineFault if the words from low to high are not all its own."""
@@ -150,10 +149,12 @@ class Memory:
         smem = _arrays((max((b.base_word + b.words for b in program.smem), default=0),))
         self.areas |= {b.name: Area("SMEM", b.name, *(p[b.base_word:b.base_word + b.words] for p in smem))
                        for b in program.smem}
-        self.areas |= {b.name: Area("HBM", b.name, *_arrays(b.shape)) for b in program.hbm}
-        for name, array in _inputs(program, inputs).items():
-            self.areas[name].words[...] = array.view(np.uint32)
-            self.areas[name].known[...] = True
+        given = _inputs(program, inputs)
+        for b in program.hbm:
+            arrays = _arrays(b.shape)
+            if b.role == "input":
+                arrays = given[b.name], np.ones(b.shape, bool), arrays[2]
+            self.areas[b.name] = Area("HBM", b.name, *arrays)
         self.flying: list[Copy] = []
         self.free_at = {"hbm": 0, "local": 0}  # when the last copy issued to each queue is done
         self.charged_bytes = {"hbm": 0, "local": 0}
@@ -223,12 +224,16 @@ class Memory:
         self.flying = [copy for copy in self.flying if copy.semaphore != semaphore]
         for copy in done:
             copy.own(free=True)
+        read = {copy.parts[0][0].name for copy in done if copy.parts}
         for copy in self.flying:  # what two of them read is still read by the other
-            copy.own()
+            if copy.way != "read" or copy.parts and copy.parts[0][0].name in read:
+                copy.own()
 
     def _check_copy(self, source: Area, target: Area) -> None:
         """Owners, garbage, and words written twice. Raises: MachineFault."""
         self._check_owners(source, writes=False)
+        if not target.words.flags.writeable:
+            raise fault(f"a copy writes {target}, an input", need="an output, or a temp")
         if source.kind == target.kind:
             source.owned[...] = READ  # within the chip it could write what it reads
         self._check_owners(target, writes=True)
@@ -284,7 +289,7 @@ def _arrays(shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _inputs(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The given arrays as the program's buffers want them."""
+    """The words of the given arrays, not copied where they are as the program's buffers want them."""
     wanted = {b.name: b for b in program.hbm if b.role == "input"}
     if wanted.keys() != inputs.keys():
         raise CompileError("tpu run", "the inputs do not match the program's",
@@ -300,5 +305,7 @@ def _inputs(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.nda
             raise ShapeError("tpu run", f"input {name} has a wrong shape", got=array.shape, need=buffer.shape)
         if array.dtype != dtype.numpy:
             raise DtypeError("tpu run", f"input {name} has a wrong dtype", got=array.dtype, need=dtype.numpy)
-        arrays[name] = decode(array, dtype).astype(_words(dtype))
+        words = np.asarray(decode(array, dtype), _words(dtype), order="C").view(np.uint32)
+        words.flags.writeable = False
+        arrays[name] = words
     return arrays

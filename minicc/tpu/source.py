@@ -1,7 +1,7 @@
 """The Python text of a block, and what the emulator must know to call it.
 
-    def scalars(s6, s13):                           def values(tiles, a, q, e):
-        t0 = wrap(smul_u32(s13, 512))                   p0 = tiles.load('x', a[0], K0, 8, 1)
+    def scalars(s6, s13):                           def values(tiles, b, a, q, e):
+        t0 = wrap(smul_u32(s13, 512))                   p0 = tiles.load(b[0], a[0], K0, 8, 1)
         t1 = wrap(sadd_s32(s6, t0))                     p1 = vmax_f32_2(p0, K1)
         ...                                             c0 = e[0]
         return (t1,), (), t3 != 0, (t0, t1, t2)         for i in range(tiles.count):
@@ -10,12 +10,13 @@
 
 Goes in: a Body. Comes out: a Block. `scalars` takes the scalar registers that the block reads and gives the
 addresses, the other numbers that its vectors need, whether the branch is taken, and the scalar registers that
-it writes. `values` takes the tiles of the machine, those addresses and numbers, and the vector registers at
-entry, and gives those at exit; it loads, stores, pushes and pops on the way.
+it writes. `values` takes the tiles of the machine, the names of its buffers, those addresses and numbers, and
+the vector registers at entry, and gives those that somebody reads after it; it loads, stores, pushes and pops
+on the way.
 
-Invariants: the text is made of names and numbers of the machine alone, and no text of a user's is ever
-compiled; a pack is let go of when it was read for the last time, so that its memory stays in cache. The gpu
-room's vector mode writes its kernels in the same way. Read next: tiles.py.
+Invariants: the text is made of names and numbers of the machine alone, so that it fits all blocks of a form,
+and no text of a user's is ever compiled; a pack is let go of when it was read for the last time, so that its
+memory stays in cache. The gpu room's vector mode writes its kernels in the same way. Read next: tiles.py.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Access(NamedTuple):
     """A pack of loads or stores. address: which of the block's, or -1 for none. rows: from a tile's first to
     its last."""
 
-    buffer: str
+    buffer: Any  # its number; of a block in its place, its name
     address: int
     offsets: tuple[int, ...]
     rows: int
@@ -50,7 +51,7 @@ class Access(NamedTuple):
 class Reach(NamedTuple):
     """The rows that loads, or stores, of a buffer touch: from `first` to `last`, beyond an address."""
 
-    buffer: str
+    buffer: Any  # its number; of a block in its place, its name
     address: int
     first: int
     last: int
@@ -59,10 +60,8 @@ class Reach(NamedTuple):
 
 @dataclass(eq=False)
 class Block:
-    """A block, compiled."""
+    """A block, compiled: what all those of a form share."""
 
-    start: int
-    end: int
     scalar_reads: tuple[Reg, ...]
     scalar_writes: tuple[Reg, ...]
     vector_reads: tuple[Reg, ...]
@@ -75,7 +74,6 @@ class Block:
     scalars: Callable
     values: Callable | None  # None if it has no vectors
     source: str
-    target: int = -1  # of its branch
 
 
 class _Writer:
@@ -88,7 +86,7 @@ class _Writer:
         self.names: dict[str, Any] = {name: getattr(tiles, name) for name in (
             "at", "pick", "last", "joined", "transposed", "HERE")}
         self.entry = [reg for reg in body.entry if reg.kind != "s"]
-        self.exits = [reg for reg in body.registers if reg.kind != "s"]
+        self.exits = [reg for reg in body.registers if reg.kind != "s" and reg in body.form.exits]
 
     # ---- operands ----
 
@@ -174,7 +172,7 @@ class _Writer:
         buffer, root, rows, stride = value.place
         start = f"a[{self.addresses.setdefault(root, len(self.addresses))}]" if root else "HERE"
         offsets = self.constant(np.array([one.offset for one in pack.values]))
-        arguments = ", ".join([repr(buffer), start, offsets, str(rows), str(stride), *operands])
+        arguments = ", ".join([f"b[{buffer}]", start, offsets, str(rows), str(stride), *operands])
         return f"{pack.name} = tiles.load({arguments})" if value.op.dst else f"tiles.store({arguments})"
 
     def pushes(self, values: list[Value]) -> list[str]:
@@ -230,20 +228,20 @@ def _words(line: str) -> set[str]:
     return set("".join(c if c.isalnum() else " " for c in line).split())
 
 
-def compile_block(body: Body, start: int, end: int, loop: bool) -> Block:
+def compile_block(body: Body, loop: bool) -> Block:
     """The functions of a block."""
     writer = _Writer(body)
     lines = writer.write()
     reads = tuple(reg for reg in body.entry if reg.kind == "s")
-    writes = tuple(reg for reg in body.registers if reg.kind == "s")
+    writes = tuple(reg for reg in body.registers if reg.kind == "s" and reg in body.form.exits)
     groups = (writer.addresses, writer.numbers, [body.registers[reg].text for reg in writes])
     addresses, numbers, after = (f"({''.join(f'{text}, ' for text in group)})" for group in groups)
     source = "\n".join([
         f"def scalars({', '.join(map(str, reads))}):", *(INDENT + line for line in body.lines),
         f"{INDENT}return {addresses}, {numbers}, {body.condition}, {after}", "",
-        "def values(tiles, a, q, e):", *(INDENT + line for line in lines), ""])
+        "def values(tiles, b, a, q, e):", *(INDENT + line for line in lines), ""])
     names = {**body.functions, "wrap": wrap, **writer.names}
-    exec(compile(source, f"<block at {start:#x}>", "exec"), names)
+    exec(compile(source, "<block>", "exec"), names)
     firsts = [pack.values[0] for pack in writer.packs]
     accesses = [Access(first.place.buffer, writer.addresses.get(first.place.root, -1),
                        tuple(value.offset for value in pack.values),
@@ -252,7 +250,7 @@ def compile_block(body: Body, start: int, end: int, loop: bool) -> Block:
     queues = {(op.info.queue, op.unit) for op in (first.op for first in firsts)}
     units = [(queue, unit) for queue, unit in sorted(queues) if queue in ("eup", "xlu")]
     widest = max((pack.size for pack in writer.packs), default=1)
-    return Block(start, end, reads, writes, tuple(writer.entry), tuple(writer.exits), tuple(accesses),
+    return Block(reads, writes, tuple(writer.entry), tuple(writer.exits), tuple(accesses),
                  _reaches(accesses), tuple(units), not any(map(_makes_garbage, firsts)),
                  max(1, MOST_TILES // widest) if loop else 1, names["scalars"],
                  names["values"] if writer.packs or writer.exits else None, source)
@@ -270,7 +268,7 @@ def _makes_garbage(value: Value) -> bool:
 
 
 def _reaches(accesses: list[Access]) -> tuple[Reach, ...]:
-    found: dict[tuple[str, int, bool], tuple[int, int]] = {}
+    found: dict[tuple[int, int, bool], tuple[int, int]] = {}
     for buffer, address, offsets, rows, writes in accesses:
         low, high = found.get((buffer, address, writes), (min(offsets), max(offsets)))
         found[buffer, address, writes] = min(low, *offsets), max(high, max(offsets) + rows - 1)

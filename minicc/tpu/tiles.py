@@ -88,19 +88,19 @@ def transposed(parts: Sequence[Lanes]) -> Lanes:
 class Tiles:
     """VMEM and the MXUs of a core, by many tiles at a time.
 
-    count: iterations at hand. full: for each row of VMEM, whether all of it is known to be written.
+    count: iterations at hand. flags: whether garbage may turn up. fresh: whether what is stored may be the
+    first in its place.
     """
 
     def __init__(self, program: Program, core: Core) -> None:
-        self.core, self.count, self.flags = core, 1, False
+        self.core, self.count, self.flags, self.fresh = core, 1, False, False
         self.base = {buffer.name: buffer.base_row for buffer in program.vmem}
-        self.full = np.zeros(max((b.base_row + b.rows for b in program.vmem), default=0), bool)
-        self.views: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self.views: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray]] = {}
         self.saved: list[tuple[np.ndarray, np.ndarray]] = []  # parts of memory, and what was there
         self.saved_units: list[tuple[Mxu, dict[str, Any], dict[str, Any], list[Any]]] = []
 
     def begin(self, count: int, flags: bool) -> None:
-        """A block of so many iterations. flags: whether garbage may turn up."""
+        """A block of so many iterations."""
         self.count, self.flags = count, flags
         self.saved = []
         self.saved_units = [(mxu, vars(mxu).copy(), vars(mxu.product).copy(), list(mxu.results))
@@ -118,48 +118,33 @@ class Tiles:
 
     # ---- VMEM ----
 
-    def windows(self, buffer: str, rows: int, stride: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For each row of a buffer, the tile that begins there: words, their flags, which rows are full."""
+    def windows(self, buffer: str, rows: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
+        """For each row of a buffer, the tile that begins there: its words, and their flags."""
         key = buffer, rows, stride
         if key not in self.views:
-            area, base = self.core.memory.areas[buffer], self.base[buffer]
-            full = self.full[base:base + len(area.words)]
-            height = len(full) - (rows - 1) * stride
-            words, known, full = (_windows(part, height, rows, stride)
-                                  for part in (area.words, area.known, full))
-            self.views[key] = words, known, full
+            area = self.core.memory.areas[buffer]
+            height = len(area.words) - (rows - 1) * stride
+            self.views[key] = (_windows(area.words, height, rows, stride),
+                               _windows(area.known, height, rows, stride))
         return self.views[key]
-
-    def refresh(self, buffer: str, first: int, last: int) -> bool:
-        """Whether all rows from first to last are written, each lane of them."""
-        base = self.base[buffer]
-        full = self.full[base + first:base + last + 1]
-        if not full.all():
-            full[...] = self.core.memory.areas[buffer].known[first:last + 1].all(axis=1)
-        return bool(full.all())
-
-    def forget(self, buffer: str) -> None:
-        """It may not be full any more."""
-        base = self.base[buffer]
-        self.full[base:base + len(self.core.memory.areas[buffer].words)] = False
 
     def independent(self, accesses: Sequence[tuple], starts: np.ndarray) -> bool:
         """Whether no iteration touches rows that another one writes. starts: by iteration and address."""
-        owner, names = np.full(len(self.full), -1), np.arange(len(starts))[:, None, None]
-
-        def rows(buffer: str, address: int, offsets: tuple[int, ...], height: int) -> np.ndarray:
+        touched = []
+        for buffer, address, offsets, height, writes in accesses:
             begin = starts[:, address] if address >= 0 else np.zeros(len(starts), int)
             tiles = self.base[buffer] + begin[:, None] + np.array(offsets)
-            return np.clip(tiles[..., None] + np.arange(height), 0, len(owner) - 1)
-        for *access, writes in accesses:
+            touched.append((tiles[..., None] + np.arange(height), writes))
+        low, high = min(rows.min() for rows, _ in touched), max(rows.max() for rows, _ in touched)
+        owner, names = np.full(high + 1 - low, -1), np.arange(len(starts))[:, None, None]
+        for rows, writes in touched:
             if writes:
-                owner[rows(*access)] = names
-        return all(((owner[rows(*access)] == names) | (owner[rows(*access)] == -1)).all()
-                   for *access, _ in accesses)
+                owner[rows - low] = names
+        return all(((owner[rows - low] == names) | (owner[rows - low] == -1)).all() for rows, _ in touched)
 
     def load(self, buffer: str, starts: np.ndarray, offsets: np.ndarray, rows: int, stride: int) -> Lanes:
         """The tiles at each start plus each offset."""
-        words, known, _ = self.windows(buffer, rows, stride)
+        words, known = self.windows(buffer, rows, stride)
         index = starts + offsets
         data = _filled(words[index])
         if not self.flags:
@@ -172,13 +157,13 @@ class Tiles:
     def store(self, buffer: str, starts: np.ndarray, offsets: np.ndarray, rows: int, stride: int,
               lanes: Lanes, mask: Lanes | None = None) -> None:
         """The tiles to each start plus each offset, where a mask says so."""
-        words, known, full = self.windows(buffer, rows, stride)
+        words, known = self.windows(buffer, rows, stride)
         index = starts + offsets
         data = lanes.data.view(np.uint32)[..., :rows, :]
         if not self.flags:
             words[index] = data
-            if not full[index].all():
-                known[index] = full[index] = True
+            if self.fresh:
+                known[index] = True
             return
         area, flags = self.core.memory.areas[buffer], lanes.known[..., :rows, :]
         touched = slice(int(index.min()), int(index.max()) + (rows - 1) * stride + 1)
@@ -187,7 +172,7 @@ class Tiles:
             mask.require(rows)
             where = mask.data[..., :rows, :]
             data, flags = np.where(where, data, words[index]), np.where(where, flags, known[index])
-        words[index], known[index], full[index] = data, flags, False
+        words[index], known[index] = data, flags
 
     # ---- MXUs ----
 

@@ -44,11 +44,12 @@ class UnitState(NamedTuple):
 
 @dataclass(eq=False)
 class State:
-    """What a block's timing depends on. effects: those found so far."""
+    """What a block's timing depends on. effects: those found, by block and whether
+    its branch is taken."""
 
     ready: tuple[tuple[Reg, int], ...]  # registers that cannot be read yet, and for how many cycles
     units: tuple[UnitState, ...]
-    effects: dict[tuple[int, bool], Effect] = field(default_factory=dict)
+    effects: dict[tuple[Any, bool], Effect] = field(default_factory=dict)
 
     def stamp(self, core: Core, now: int) -> None:
         """Set the times of a core's units."""
