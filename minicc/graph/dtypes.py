@@ -44,6 +44,11 @@ class DType:
         """Is this a number of less than 32 bits, which machines widen before they compute?"""
         return self.kind != "b" and self.itemsize < 4
 
+    @property
+    def per_word(self) -> int:
+        """How many of them fill 32 bits."""
+        return 4 // self.itemsize
+
     def __str__(self) -> str:
         return self.name
 

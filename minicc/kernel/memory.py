@@ -34,7 +34,7 @@ from minicc.kernel.ir import Index, Kernel, Module, Operand
 from minicc.kernel.tile import fast_bytes
 from minicc.trace import Step
 
-WORD_BYTES = 4  # every element takes one 32-bit word of a device's memory; a bool is stored wide
+WORD_BYTES = 4  # an element of a line in VMEM takes a 32-bit word
 ALIGNMENT_BYTES = 512
 HBM_WORTH = 0.5  # cycles of the program that a cycle of HBM is worth, which others can use [an assumption]
 NOWHERE = (0, 0)  # the view of a buffer that is not used in place
@@ -166,13 +166,13 @@ def _wishes(module: Module, live: Mapping[str, Live], target: Target) -> Iterato
     moved, readers, touching = Counter[str](), dict[str, list[int]](), dict[str, list[_Touch]]()
     for number, kernel in enumerate(module.kernels):
         for op in kernel.operands:
-            moved[op.buffer] += operand_bytes(kernel, op) // op.type.dtype.itemsize * WORD_BYTES
+            moved[op.buffer] += operand_bytes(kernel, op)
             touching.setdefault(op.buffer, []).append((kernel, op))
         for op in kernel.reads:
             readers.setdefault(op.buffer, []).append(number)
     looked_up = {one.buffer for kernel in module.kernels for one in kernel.scalars}
     for name, (role, type, first, last) in live.items():
-        once, gain = type.elements * WORD_BYTES, "it fits, and its bytes never leave the chip"
+        once, gain = type.bytes, "it fits, and its bytes never leave the chip"
         saved = moved[name] + once * (name in looked_up)
         if role is not Role.TEMP:
             again = once < moved[name] and role is not Role.OUTPUT and name not in looked_up
@@ -202,11 +202,12 @@ def _in_vmem(wish: _Wish, near: list[Placement], room: int, target: Target) -> t
     """The lowest place in VMEM that a wish fits in, and why; or none, and why not."""
     if not target.keeps_temps:
         return None, f"{target.name} has no memory between kernels but its main one"
-    line = _round_up(max(1, _line_bytes(wish.place.type)), ALIGNMENT_BYTES * target.rows)
+    type = wish.place.type
+    line = _round_up(max(1, type.elements) * WORD_BYTES, ALIGNMENT_BYTES * target.rows)
     forms = [(NOWHERE, line, f"{wish.gain}; in blocks: {wish.apart or 'panels would not fit'}")]
     if wish.place.view != NOWHERE:
-        rows, columns = map(_round_up, wish.place.view, (target.rows, target.lanes))
-        forms.insert(0, (wish.place.view, WORD_BYTES * rows * columns, wish.gain))
+        rows, columns = map(_round_up, wish.place.view, (target.rows * type.dtype.per_word, target.lanes))
+        forms.insert(0, (wish.place.view, type.dtype.itemsize * rows * columns, wish.gain))
     for view, size, why in forms:
         spot = _fit(replace(wish.place, view=view, bytes=size), near)
         if spot.offset_bytes + size <= room:
@@ -234,13 +235,14 @@ def _live_ranges(module: Module) -> dict[str, Live]:
 
 def _common_view(touching: list[_Touch], target: Target) -> tuple[tuple[int, int], str]:
     """The rows and columns by which every kernel sees a buffer; or NOWHERE, and who sees it otherwise."""
-    shape = touching[0][1].type.shape
+    type = touching[0][1].type
+    shape, registers = type.shape, (target.rows * type.dtype.per_word, target.lanes)
     if len(shape) != 2 or any(operand.type.shape != shape for _, operand in touching):
         return NOWHERE, "the kernels that touch it do not see the same rows and columns"
     for kernel, operand in touching:
         if any(index.terms[1:] for other in kernel.inputs for index in other.index):
             return NOWHERE, f"{kernel.name} walks it as a line of pixels"
-        sides = zip(kernel.block_shape(operand), shape, (target.rows, target.lanes), strict=True)
+        sides = zip(kernel.block_shape(operand), shape, registers, strict=True)
         if not all(block == size or block % multiple == 0 for block, size, multiple in sides):
             return NOWHERE, f"{kernel.name} has blocks that are not whole registers"
         plain = all(len(index.axes) == 1 and index == Index.axis(index.axes[0]) for index in operand.index)
@@ -269,7 +271,7 @@ def _offset(place: Placement) -> int:
 
 def _line_bytes(type: Type) -> int:
     """Bytes of an array, row by row, that the next one does not begin in."""
-    return _round_up(type.elements * WORD_BYTES, ALIGNMENT_BYTES)
+    return _round_up(type.bytes, ALIGNMENT_BYTES)
 
 
 def _round_up(size: int, multiple: int) -> int:

@@ -21,7 +21,7 @@ from itertools import product
 from math import ceil, prod
 
 from minicc.errors import CompileError
-from minicc.graph.ir import F32
+from minicc.graph.ir import F32, DType
 from minicc.kernel.cost import Cost, Target, cost
 from minicc.kernel.ir import AxisKind, Kernel
 from minicc.kernel.pull import Illegal
@@ -137,26 +137,30 @@ def fast_bytes(kernel: Kernel, target: Target, depth: int = 2) -> int:
     if how:
         *outer, last = how.walks(kernel)
         channel, name = kernel.axis(how.channel).block if how.channel else 1, how.operand.name
-        window = _padded(("c", "x"), {"c": channel, "x": last.span}, target)
+        seen = how.operand.type.dtype
+        window = _padded(("c", "x"), {"c": channel, "x": last.span}, target, seen)
         window *= prod(walk.span for walk in outer) * len(last.phases)
         kernel = how.flat(kernel)
     sizes = {axis.name: axis.block for axis in kernel.axes}
-    moving = sum(depth * _padded(op.axes, sizes, target) for op in kernel.operands)
+    moving = sum(depth * _padded(op.axes, sizes, target, op.type.dtype) for op in kernel.operands)
     if how:
         matrix = next(op for op in kernel.inputs if op.name == name)
-        moving += depth * window - (depth - 1) * _padded(matrix.axes, sizes, target)
+        moving += depth * (window - _padded(matrix.axes, sizes, target, seen))
+        moving += _padded(matrix.axes, sizes, target)
     still = sum(_padded(scratch.axes, sizes, target) for scratch in kernel.scratch)
     temps = [b for b in kernel.blocks() if b.op in ("dot", "reduce")]
     temps += [arg for b in temps for arg in b.args if arg.op != "load"]
     return moving + still + sum(_padded(block.axes, sizes, target) for block in temps)
 
 
-def _padded(axes: Iterable[str], sizes: Mapping[str, int], target: Target) -> int:
-    """Bytes of a block, its last dimension rounded up to the lanes and the one before to the rows."""
-    shape = [sizes[name] for name in axes if sizes[name] > 1]
-    multiples = [1] * max(0, len(shape) - 2) + [target.rows, target.lanes][2 - min(2, len(shape)):]
+def _padded(axes: Iterable[str], sizes: Mapping[str, int], target: Target, dtype: DType = F32) -> int:
+    """Bytes of a block, its last dimension rounded up to the lanes and the one before to the rows, of which
+    several are packed into one if elements are narrow. A vector has rows of its own."""
+    shape, fit = [sizes[name] for name in axes if sizes[name] > 1], dtype.per_word
+    multiples = [1] * max(0, len(shape) - 2) + [target.rows * fit, target.lanes][2 - min(2, len(shape)):]
     sides = zip(shape, multiples, strict=True)
-    return F32.itemsize * prod(-(-size // multiple) * multiple for size, multiple in sides)
+    elements = prod(-(-size // multiple) * multiple for size, multiple in sides)
+    return elements * (dtype.itemsize if len(shape) > 1 else F32.itemsize)
 
 
 def _options(kernel: Kernel, target: Target) -> list[list[int]]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minicc.kernel.ir import Kernel
-from minicc.kernel.memory import MemoryPlan, Placement, Role, Space
+from minicc.kernel.memory import NOWHERE, MemoryPlan, Placement, Role, Space
 from minicc.tpu.assembly import Writer
 from minicc.tpu.isa import Address, HbmBuffer, Semaphore, VmemBuffer
 from minicc.tpu.layout import round_up
@@ -61,7 +61,8 @@ class Arrays:
                 strides: tuple[int, ...] = (1,)
                 panel = 1
                 if self.plan.in_place(buffer):
-                    shape, strides, panel = place.view, (columns, 1), round_up(rows, SUBLANES)
+                    fit = SUBLANES * place.type.dtype.per_word
+                    shape, strides, panel = place.view, (columns, 1), round_up(rows, fit)
                 write.op("dma.hbm_to_vmem", Address(self.name(buffer)), Address(buffer),
                          self._semaphore(buffer), shape=shape, strides=strides, panel=panel)
 
@@ -80,4 +81,6 @@ def _declared(place: Placement, name: str) -> HbmBuffer | VmemBuffer:
     dtype = place.type.dtype.name
     if place.space is Space.HBM:
         return HbmBuffer(name, dtype, place.type.shape, ROLES[place.role])
+    if place.view == NOWHERE:  # a line has a word for each element
+        dtype = "i32" if place.type.dtype.per_word > 1 else dtype
     return VmemBuffer(name, place.bytes // ROW_BYTES, place.offset_bytes // ROW_BYTES, dtype)

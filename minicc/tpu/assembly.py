@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partialmethod
+from math import gcd
 from typing import NamedTuple
 
 from minicc.errors import Loc
@@ -57,6 +58,7 @@ class Writer:
     _known: dict[tuple, Reg] = field(default_factory=dict)
     _latest: dict[str, dict[tuple, None]] = field(default_factory=lambda: {kind: {} for kind in _REMEMBERED})
     _count: dict[str, int] = field(default_factory=dict)
+    _multiples: dict[Reg, int] = field(default_factory=dict)  # of what the counters of loops are multiples
     _xlu: int = 0
 
     # ---- registers and instructions ----
@@ -161,7 +163,18 @@ class Writer:
 
     def scaled(self, at: At, factor: int, shift: int = 0) -> At:
         """at * factor + shift."""
-        return At(self.mul(at.counter, factor), at.offset * factor + shift)
+        scaled = At(self.mul(at.counter, factor), at.offset * factor + shift)
+        if isinstance(scaled.counter, Reg):
+            self._multiples[scaled.counter] = self.multiple(at.counter) * factor
+        return scaled
+
+    def shrunk(self, at: At, divisor: int) -> At:
+        """at / divisor, both parts of which are multiples of it."""
+        return At(self.div(at.counter, divisor), at.offset // divisor)
+
+    def multiple(self, counter: Scalar) -> int:
+        """A number that a counter is a multiple of; 0 for 0."""
+        return counter if isinstance(counter, int) else self._multiples.get(counter, 1)
 
     def address(self, buffer: str, *parts: Scalar | At) -> Address:
         """buffer + the sum of the parts: registers are added, what is known goes into the offset."""
@@ -209,6 +222,7 @@ class Writer:
         rounds = whole // unroll
         if rounds > 1:
             counter = self.register("s")
+            self._multiples[counter] = gcd(start, unroll * step)
             self.op("smov", start, into=counter)
             head = self.fresh("loop")
             self.label(head)

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as default
 from functools import partial, reduce
 from itertools import repeat
 
@@ -36,7 +37,7 @@ from minicc.tpu.layout import Frame, Home, Layout
 from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.matmul import matmul
 from minicc.tpu.recipes import EXPENSIVE, RECIPES
-from minicc.tpu.words import as_words
+from minicc.tpu.words import as_words, field, packed, unpacked
 
 Place = tuple[At, At]  # a row, in elements, and a panel
 BATCH = 16  # registers of a result that are worked on together, to hide latency
@@ -57,10 +58,10 @@ class Body:
     starts: Mapping[str, Scalar]
     extents: Mapping[str, Scalar]
     temp: Callable[[Block, Frame], Home]
-    made: dict[tuple[Block, Frame], Home] = field(default_factory=dict)
-    prepared: set[tuple[Block, Frame]] = field(default_factory=set)
-    shared: set[Block] = field(default_factory=set)
-    heights: dict[Block, int] = field(default_factory=dict)
+    made: dict[tuple[Block, Frame], Home] = default(default_factory=dict)
+    prepared: set[tuple[Block, Frame]] = default(default_factory=set)
+    shared: set[Block] = default(default_factory=set)
+    heights: dict[Block, int] = default(default_factory=dict)
 
     def statements(self, statements: Sequence[Statement]) -> None:
         """Compute values into their targets, one after the other; what several need is made once.
@@ -155,14 +156,17 @@ class Body:
         count = -(-block // unit)
         return count, block // unit if isinstance(self.extents[axis], int) else count
 
-    def mask(self, frame: Frame, place: Place) -> Reg | None:
-        """The elements of a register that lie within the block's extent; None if all of them do."""
+    def mask(self, frame: Frame, place: Place, fit: int = 1) -> Reg | None:
+        """The elements of a register that lie within the block's extent; None if all of them do. fit: how
+        many rows are packed into one, which is in the mask if the first of them is."""
         row, panel = place
         if frame.dense:
             left = self._left(frame.cols, panel, LANES, LANES * SUBLANES)
             return None if left == LANES * SUBLANES else self.write.op("vcmask.linear", left)
         rows, cols = self._left(frame.rows, row, 1, SUBLANES), self._left(frame.cols, panel, LANES, LANES)
-        return None if (rows, cols) == (SUBLANES, LANES) else self.write.op("vcmask", rows, cols)
+        if (rows, cols) == (SUBLANES, LANES):
+            return None
+        return self.write.op("vcmask", self.write.div(self.write.add(rows, fit - 1), fit), cols)
 
     def _left(self, axis: str | None, at: At, scale: int, unit: int) -> Scalar:
         """Elements of the axis from a place on, if they may be fewer than `unit`; a loop over whole units
@@ -181,7 +185,7 @@ class Nest:
 
     body: Body
     frame: Frame
-    known: dict[tuple, Operand] = field(default_factory=dict)
+    known: dict[tuple, Operand] = default(default_factory=dict)
 
     def value(self, block: Block, row: At, panel: At) -> Operand:
         """A value at a place: a vector register, or a number if it is constant; a bool that was computed here
@@ -218,29 +222,59 @@ class Nest:
                 return args[0]
         return RECIPES[block.op](write, block.args[-1].dtype, *args, **block.attrs)
 
-    def load(self, home: Home, row: At, panel: At, block: Block) -> Reg:
+    def load(self, home: Home, row: At, panel: At, block: Block) -> Operand:
         """A register of a block in memory, in all sublanes (lanes) if it has no rows (columns)."""
-        write = self.body.write
+        write, dtype = self.body.write, home.packed
         write.locs = block.locs or write.locs
-        loaded = write.op("vld", self.address(home, row, panel), stride=0 if home.frame.one_row else False)
+        if home.frame.one_row:
+            loaded: Operand = write.op("vld", self.address(home, row, panel), stride=0)
+            loaded = field(write, dtype, loaded) if dtype.per_word > 1 else loaded
+        elif dtype.per_word > 1:
+            loaded = self.unpacked(home, row, panel)
+        else:
+            loaded = write.op("vld", self.address(home, row, panel))
         return write.xlu("vbcast.lane", loaded, 0) if home.lane0 else loaded
+
+    def unpacked(self, home: Home, row: At, panel: At) -> Operand:
+        """8 rows of a packed block. What is known to begin a register of it is loaded whole, once for all of
+        its rows; else only these."""
+        write, fit = self.body.write, home.packed.per_word
+        at = panel if home.frame.dense else row
+        number = at.offset // SUBLANES % fit
+        if write.multiple(at.counter) % (fit * SUBLANES) or home.cut:
+            loaded: Operand = write.op("vld", self.address(home, row, panel), rows=SUBLANES // fit)
+            return unpacked(write, home.packed, loaded)
+        first = At(at.counter, at.offset - number * SUBLANES)
+        place = (row, first) if home.frame.dense else (first, panel)
+        if (home, *place) not in self.known:
+            self.known[home, *place] = write.op("vld", self.address(home, *place))
+        return unpacked(write, home.packed, self.known[home, *place], number)
+
+    def line(self, home: Home, number: int, panel: At) -> Operand:
+        """One row of a block, in all sublanes."""
+        write, fit = self.body.write, home.packed.per_word
+        loaded = write.op("vld", self.address(home, At(0, number), panel), stride=0)
+        return field(write, home.packed, loaded, number % fit) if fit > 1 else loaded
 
     def store(self, home: Home, place: Place, value: Operand) -> None:
         """Store a register of a block. Where a place may lie outside the buffer, only what lies inside."""
         write = self.body.write
-        words = write.vector(as_words(write, value))
+        words, fit = write.vector(as_words(write, value)), home.packed.per_word
         address = self.address(home, *place)
-        mask = self.body.mask(home.frame, place) if home.cut else None
+        mask = self.body.mask(home.frame, place, fit) if home.cut else None
+        words = packed(write, home.packed, [words]) if fit > 1 else words
+        rows = 1 if home.frame.one_row else fit > 1 and SUBLANES // fit
         if mask is not None:
-            write.op("vst.msk", address, words, mask)
+            write.op("vst.msk", address, words, mask, rows=rows)
         else:
-            write.op("vst", address, words, rows=1 if home.frame.one_row else False)
+            write.op("vst", address, words, rows=rows)
 
     def address(self, home: Home, row: At, panel: At) -> Operand:
         """Where a place of a block lies."""
         write, frame = self.body.write, home.frame
-        row = self.inside(home, frame.rows, row, SUBLANES, SUBLANES)
+        row = write.shrunk(self.inside(home, frame.rows, row, SUBLANES, SUBLANES), home.packed.per_word)
         panel = self.inside(home, frame.cols, panel, LANES, 1)
+        panel = write.shrunk(panel, home.packed.per_word) if frame.dense else panel
         return write.address(home.buffer, home.start, row, write.scaled(panel, home.pitch))
 
     def inside(self, home: Home, axis: str | None, at: At, unit: int, step: int) -> At:

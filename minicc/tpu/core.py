@@ -195,10 +195,10 @@ class Core:
         inward = kinds[0] in ("vmem", "smem")
         near, line = (target, source) if inward else (source, target)
         parts, shape, strides = split(near, line, **numbers), numbers["shape"], numbers["strides"]
-        way, charged = "local", local_bytes(parts, shape, strides)
+        way, charged = "local", local_bytes(parts, shape, strides, near[0].per_word)
         if "hbm" in kinds:
             way, charged = "read" if inward else "write", charged_bytes(
-                shape, strides, self.spec.hbm_granule_bytes)
+                shape, strides, self.spec.hbm_granule_bytes, line[0].words.itemsize)
         if inward:
             parts = [(there, here) for here, there in parts]
         name = f"{source[0].name} -> {target[0].name}"

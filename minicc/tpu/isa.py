@@ -15,10 +15,13 @@ What the memory operands of a DMA mean (a block of [.., r, c] elements, at most 
   in VMEM  row `[xb + s1 + 0x0]`, and from there ceil(c/128) panels, `panel` rows apart: element (r, c) is in
            row r + (c + lane) // 128 * panel, at lane (c + lane) % 128. Each dimension but the last steps by
            its entry of `steps`, in rows (left out: 1, for two dimensions).
-           A 1-D array of n elements with panel=1 is dense: ceil(n/128) rows;
+           A 1-D array of n elements with panel=1 is dense: ceil(n/128) rows.
+           Of a dtype of 16 (8) bits, 2 (4) rows lie in one of VMEM, the first in its low bits: copies count
+           the former, in addresses too, loads and stores the latter;
   in SMEM  word `[ids + s1 + 0x0]` and on, for a shape of one dimension: numbers that `sld` reads.
 A copy within the chip has an array of VMEM, a *line*, in place of the one in HBM: it is addressed like that,
-by element, and element e lies in row e // 128 of the buffer, at lane e % 128.
+by element, and element e lies in row e // 128 of the buffer, at lane e % 128, in a word of its own. Between
+places of different width an element is extended as its dtype has it, or cut.
 
 XLA's lowest printed level (LLO) looks much like ours. What to read next: verify.py for the rules,
 emulator.py for the meaning.

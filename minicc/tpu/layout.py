@@ -10,8 +10,11 @@ matrices beside it need it. A kernel without any matrix is *dense*: its one axis
 1024 elements to a register.
 
 In VMEM, a block of (R, C) is ceil(C / 128) panels, each of R rows rounded up to 8 (of one row if there are
-no rows). XLA calls this a tiled layout, T(8,128), and assigns one to every buffer; Mosaic infers where
-replication is free, as a row vector (a load of stride 0) is here. Read next: body.py.
+no rows). Elements of 16 or 8 bits lie two or four rows to a row of VMEM, and R is rounded up to 16 or 32; the
+one row of a vector has a row of VMEM for itself, of which it takes the low bits. What the body keeps for
+itself takes words, as registers do; so does a line between kernels. XLA calls this a tiled layout, T(8,128)
+or T(8,128)(2,1), and assigns one to every buffer; Mosaic infers where replication is free, as a row vector (a
+load of stride 0) is here. Read next: body.py.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from minicc.errors import CompileError
+from minicc.graph.ir import F32, DType
 from minicc.kernel.ir import Block, Kernel, Operand, post_order
 from minicc.tpu.assembly import Scalar
 from minicc.tpu.machine import LANES, SUBLANES
@@ -57,7 +61,8 @@ class Home:
     """A block in VMEM. start: its first row in the buffer. pitch: rows from one panel to the next.
 
     lane0: only the first lane holds the values, as a DMA leaves a column. cut: the block of this step may be
-    smaller, and what lies behind it is not in the buffer (an array that stays in VMEM).
+    smaller, and what lies behind it is not in the buffer (an array that stays in VMEM). packed: its dtype, of
+    which several rows lie in one of VMEM if it is narrow; F32 where each element has a word.
     """
 
     buffer: str
@@ -66,6 +71,12 @@ class Home:
     pitch: int
     lane0: bool = False
     cut: bool = False
+    packed: DType = F32
+
+
+def word_dtype(dtype: DType) -> str:
+    """The dtype of a buffer that holds elements of one, each in a word of its own."""
+    return dtype.name if dtype.per_word == 1 else "f32" if dtype.kind == "f" else "i32"
 
 
 def round_up(size: int, multiple: int) -> int:
@@ -170,11 +181,17 @@ class Layout:
                 return frame
         return self.natural(block.axes)
 
-    def pitch(self, frame: Frame) -> int:
-        """Rows of a panel."""
-        return round_up(self.sizes[frame.rows], SUBLANES) if frame.rows else 1
+    def pitch(self, frame: Frame, dtype: DType = F32) -> int:
+        """Rows of VMEM from one panel to the next; if it is dense, rows of the block."""
+        fit = dtype.per_word
+        return round_up(self.sizes[frame.rows], fit * SUBLANES) // fit if frame.rows else 1
 
-    def vmem_rows(self, frame: Frame) -> int:
+    def rows_apart(self, frame: Frame, dtype: DType) -> int:
+        """Rows from one panel to the next, as copies count them: several to a row of VMEM, if packed."""
+        return self.pitch(frame, dtype) * (1 if frame.dense else dtype.per_word)
+
+    def vmem_rows(self, frame: Frame, dtype: DType = F32) -> int:
         """Rows of VMEM that a block takes; a multiple of 8, so that a whole register fits at its end."""
         panels = -(-self.sizes[frame.cols] // LANES) if frame.cols else 1
-        return round_up(panels * self.pitch(frame), SUBLANES)
+        rows = -(-panels // dtype.per_word) if frame.dense else panels * self.pitch(frame, dtype)
+        return round_up(rows, SUBLANES)

@@ -31,6 +31,7 @@ from functools import partial
 from itertools import groupby
 
 from minicc.errors import CompileError
+from minicc.graph.ir import DType
 from minicc.kernel.ir import Block, Guard, Module, Operand
 from minicc.kernel.memory import MemoryPlan
 from minicc.kernel.pipeline import Command, PipelinedKernel, Verb, axes_inside
@@ -39,12 +40,13 @@ from minicc.tpu.arrays import Arrays
 from minicc.tpu.assembly import At, Scalar, Writer
 from minicc.tpu.body import Body
 from minicc.tpu.isa import KERNEL_LABEL, Address, HbmBuffer, Program, Reg, Semaphore, SmemBuffer, VmemBuffer
-from minicc.tpu.layout import Frame, Home, Layout, round_up, suited
+from minicc.tpu.layout import Frame, Home, Layout, round_up, suited, word_dtype
 from minicc.tpu.machine import LANES, ROW_BYTES, SUBLANES, TPUSpec
 from minicc.tpu.matmul import accumulator
 from minicc.tpu.steps import Point, Slots
 from minicc.tpu.unfold import Seen
 from minicc.tpu.windows import Window, window
+from minicc.tpu.words import packed
 from minicc.trace import Step
 
 
@@ -62,26 +64,32 @@ class _KernelCode:
         self.buffers: list[VmemBuffer | SmemBuffer] = []
         self.semaphores: list[Semaphore] = []
         frames = {s.name: accumulator(self.layout, write.machine, s) for s in self.kernel.scratch}
-        self.scratch = {s.name: self.allocate(s.name, frames[s.name], s.dtype.name)
-                        for s in self.kernel.scratch}
+        self.scratch = {s.name: self.kept(s.name, frames[s.name], s.dtype) for s in self.kernel.scratch}
         self.scalars = self.allocate_scalars()
         self.buffers += self.scalars
         self.slots: dict[str, Slots] = {}
         for name, depth in pipelined.depths.items():
             frame = self.layout.operands[name]
-            dtype, rows = self.operands[name].type.dtype.name, self.layout.vmem_rows(frame)
+            dtype = self.operands[name].type.dtype
+            rows = self.layout.vmem_rows(frame, dtype)
             if seen := self.seen_through(self.operands[name]):
-                self.matrix, rows = self.allocate(f"{name}.matrix", frame, dtype), seen.vmem_rows
-            self.slots[name] = Slots(write, self.allocate(name, frame, dtype, depth, rows), rows, depth)
+                self.matrix, rows = self.kept(f"{name}.matrix", frame, dtype), seen.vmem_rows
+            home = Home(self.allocate(name, depth * rows, dtype.name), 0, frame,
+                        self.layout.pitch(frame, dtype), packed=dtype)
+            self.slots[name] = Slots(write, home, rows, depth)
             self.semaphores.append(Semaphore(f"{self.kernel.name}.{name}.sem", depth))
 
-    def allocate(self, name: str, frame: Frame, dtype: str, depth: int = 1, rows: int = 0) -> Home:
-        """VMEM for `depth` blocks, of so many rows if they do not follow from their frame."""
-        rows = depth * (rows or self.layout.vmem_rows(frame))
+    def allocate(self, name: str, rows: int, dtype: str) -> str:
+        """So many rows of VMEM. Returns: the name of the buffer."""
         buffer = VmemBuffer(f"{self.kernel.name}.{name}", rows, self.base_row, dtype)
         self.buffers.append(buffer)
         self.base_row += rows
-        return Home(buffer.name, 0, frame, self.layout.pitch(frame))
+        return buffer.name
+
+    def kept(self, name: str, frame: Frame, dtype: DType) -> Home:
+        """VMEM for a block that never leaves the kernel: it has a word for each element, as registers do."""
+        buffer = self.allocate(name, self.layout.vmem_rows(frame), word_dtype(dtype))
+        return Home(buffer, 0, frame, self.layout.pitch(frame))
 
     def allocate_scalars(self) -> list[SmemBuffer]:
         """Scalar memory for the numbers that indices look up; each kernel has it from word 0 on.
@@ -103,7 +111,7 @@ class _KernelCode:
 
     def temp(self, block: Block, frame: Frame) -> Home:
         """VMEM for a value that the body keeps."""
-        return self.allocate(f"temp{len(self.buffers)}", frame, block.dtype.name)
+        return self.kept(f"temp{len(self.buffers)}", frame, block.dtype)
 
     # ---- the grid ----
 
@@ -181,10 +189,11 @@ class _KernelCode:
     def start(self, operand: Operand, point: Point) -> None:
         """Start the copy of a block."""
         write, slots = self.write, self.slots[operand.name]
-        buffer, slot = slots.home.buffer, write.mul(slots.start.value, slots.rows)
+        buffer, fit = slots.home.buffer, slots.home.packed.per_word
         windows = self.windows(operand, point)
         if operand.fill is not None:
-            self.fill(operand, slot)
+            self.fill(operand, write.mul(slots.start.value, slots.rows))
+        slot = write.mul(slots.start.value, slots.rows * fit)
         semaphore, kind = write.address(f"{buffer}.sem", slots.start.value), self.arrays.kind(operand.buffer)
         out = operand in self.kernel.outputs
         for element, place, attrs in windows:
@@ -202,7 +211,7 @@ class _KernelCode:
         if seen := self.seen_through(operand):
             return seen.windows(self.write, point)
         if self.seen and (lanes := self.seen.how.lanes(operand)):
-            pitch = self.layout.pitch(self.layout.operands[operand.name])
+            pitch = self.layout.rows_apart(self.layout.operands[operand.name], operand.type.dtype)
             return [self.seen.gathered(self.write, point, operand.name, lanes, pitch)]
         return [window(self.write, self.layout, operand, point)]
 
@@ -221,7 +230,9 @@ class _KernelCode:
         """Fill a block with what lies outside of the array; the copy then overwrites the part inside."""
         write, slots = self.write, self.slots[operand.name]
         assert operand.fill is not None
-        value = write.vector(float(operand.fill) if operand.type.dtype.kind == "f" else int(operand.fill))
+        dtype = operand.type.dtype
+        value = write.vector(float(operand.fill) if dtype.kind == "f" else int(operand.fill))
+        value = packed(write, dtype, [value]) if dtype.per_word > 1 else value
 
         def store(rows: list[At]) -> None:
             for row in rows:
@@ -256,10 +267,12 @@ class _KernelCode:
             slots, column = self.slots[operand.name], frame.cols is None and operand in self.kernel.inputs
             return replace(slots.home, start=write.mul(slots.body.value, slots.rows), lane0=column)
         rows, columns = (index.axes[0] for index in operand.index)
-        pitch = round_up(operand.type.shape[0], SUBLANES)
-        start = write.add(starts[rows], write.mul(write.div(starts[columns], LANES), pitch))
+        dtype = operand.type.dtype
+        pitch = round_up(operand.type.shape[0], dtype.per_word * SUBLANES) // dtype.per_word
+        start = write.mul(write.div(starts[columns], LANES), pitch)
+        start = write.add(write.div(starts[rows], dtype.per_word), start)
         cut = isinstance(extents[rows], Reg) or isinstance(extents[columns], Reg)
-        return Home(self.arrays.name(operand.buffer), start, frame, pitch, cut=cut)
+        return Home(self.arrays.name(operand.buffer), start, frame, pitch, cut=cut, packed=dtype)
 
 
 def lower(

@@ -4,9 +4,10 @@
     memory.load("xb", row, rows=8, stride=1)    ->  Lanes, with a flag per lane: was it ever written
     memory.start(dma, now)                                 from here until its wait, the copy owns both sides
 
-Every buffer is an array of 32-bit words, and parallel to it two more: whether each word was ever written,
-and whether a copy in flight reads or writes it. A DMA is at most three strided copies from one buffer to
-another.
+VMEM and SMEM are arrays of 32-bit words, an array in HBM is one of its elements, and parallel to each are two
+more: whether each word was ever written, and whether a copy in flight reads or writes it. Rows of 16 or 8
+bits share words of VMEM; such a word counts as written if a part of it is, and belongs to a copy as a whole.
+A DMA is at most three strided copies from one buffer to another, for each place in a word.
 
 Ownership is independent of timing: even a copy that would have landed long ago must be waited for. Only
 when as many waits as starts have been consumed on a semaphore are its copies known to be done, for their
@@ -25,47 +26,58 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from operator import itemgetter
+from itertools import product
+from operator import itemgetter, mul
 from typing import NamedTuple
 
 import numpy as np
 
 from minicc.errors import CompileError, DtypeError, ShapeError
-from minicc.graph.ir import BOOL, DTYPES, U32, DType, decode, encode
-from minicc.tpu.isa import Instr, Program
+from minicc.graph.ir import DTYPES
+from minicc.tpu.isa import HbmBuffer, Instr, Program, SmemBuffer, VmemBuffer
 from minicc.tpu.machine import LANES, ROW_BYTES, SUBLANES
 from minicc.tpu.vector import KNOWN, TILE, Lanes, fault, tidy
 
 POISON = 0x7FC0DEAD  # a NaN that one recognises in a dump
 READ, WRITTEN, ODD = 1, 2, 3  # what a copy in flight does with a word; a mark on what a fault is about
-WORDS = {"f": np.dtype(np.float32), "i": np.dtype(np.int32), "b": np.dtype(np.int32)}  # but for u32
 Shape = tuple[int, ...]
 
 
 class Area(NamedTuple):
     """A buffer, or a part of it: its words, which were ever written, and which a copy in flight owns."""
 
-    kind: str  # "VMEM": (rows, 128) words. "SMEM": words in a line. "HBM": of the array's shape
+    kind: str  # "VMEM": (rows, 128) words. "SMEM": words in a line. "HBM": elements, of the array's shape
     name: str
     words: np.ndarray
     known: np.ndarray
     owned: np.ndarray  # 0, READ or WRITTEN
+    dtype: np.dtype | None = None  # of what is packed into its words
 
     def __str__(self) -> str:
         return f"{self.kind} buffer {self.name}"
 
+    @property
+    def per_word(self) -> int:
+        """How many elements are packed into a word."""
+        return self.words.itemsize // self.dtype.itemsize if self.dtype else 1
+
     def part(self, pick: Callable[[np.ndarray], np.ndarray]) -> Area:
         """Some of it, picked alike from each array."""
-        return Area(self.kind, self.name, pick(self.words), pick(self.known), pick(self.owned))
+        return self._replace(words=pick(self.words), known=pick(self.known), owned=pick(self.owned))
 
-    def block(self, offset: int, shape: Shape, strides: Shape) -> Area:
-        """The word at an offset, and from there on so many, strides apart. Raises: MachineFault."""
+    def block(self, offset: int, shape: Shape, strides: Shape, which: int = 0) -> Area:
+        """The word at an offset, and from there on so many, strides apart; if they are packed, one element of
+        each. Raises: MachineFault."""
         steps = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
         self.check_bounds(offset + sum(min(0, s) for s in steps), offset + sum(max(0, s) for s in steps))
-        return self.part(lambda array: np.ndarray(
+        part = self.part(lambda array: np.ndarray(
             shape, array.dtype, array, offset * array.itemsize, [step * array.itemsize for step in strides]))
+        if self.dtype is None:
+            return part
+        spot = offset * self.words.itemsize + which * self.dtype.itemsize
+        return part._replace(words=np.ndarray(shape, self.dtype, self.words, spot, part.words.strides))
 
     def check_bounds(self, low: int, high: int) -> None:
         """Raises: MachineFault if the words from low to high are not all its own."""
@@ -103,7 +115,8 @@ def split(
     vmem: Spot, line: Spot, shape: Shape, strides: Shape, steps: Shape = (1,), panel: int = 1, lane: int = 0
 ) -> list[tuple[Area, Area]]:
     """The elements of a DMA in both memories, as isa.py describes it, in at most three parts: the panel that
-    a lane offset leaves, the full panels, and the rest. Raises: MachineFault if they leave a buffer."""
+    a lane offset leaves, the full panels, and the rest; of packed rows, once for each place in a row of VMEM.
+    Raises: MachineFault if they leave a buffer."""
     if min(shape) < 0 or not 0 <= lane < LANES:
         raise fault("bad extents of a DMA", f"shape={shape} lane={lane}", "sizes from 0 on, a lane below 128")
     (area, row), (array, element) = vmem, line
@@ -112,30 +125,44 @@ def split(
     *outer, columns = shape
     head = min(columns, LANES - lane) if lane else 0
     full, tail = divmod(columns - head, LANES)
-    rows = (*(step * LANES for step in (*steps[:len(outer)], panel)), 1)
-    elements = (*strides[:-1], LANES * strides[-1], strides[-1])
+    rows, moves, fit = (*steps[:len(outer)], panel), (*strides[:-1], LANES * strides[-1]), area.per_word
     parts = []
     for panels, lanes, first in ((1, head, lane), (full, LANES, 0), (1, tail, 0)):
-        if math.prod(block := (*outer, panels, lanes)):
-            here = area.block(row * LANES + first, block, rows)
-            parts.append((here, array.block(element, block, elements)))
+        for firsts, counts, apart in _alike((*outer, panels), rows, fit) if lanes else ():
+            spot, which = divmod(row + sum(map(mul, firsts, rows)), fit)
+            here = (*(step * by // fit * LANES for step, by in zip(rows, apart, strict=True)), 1)
+            there = (*(move * by for move, by in zip(moves, apart, strict=True)), strides[-1])
+            parts.append((area.block(spot * LANES + first, (*counts, lanes), here, which),
+                          array.block(element + sum(map(mul, firsts, moves)), (*counts, lanes), there)))
+        if lanes:
             row, element = row + panels * panel, element + panels * lanes * strides[-1]
     return parts
 
 
-def local_bytes(parts: list[tuple[Area, Area]], shape: Shape, strides: Shape) -> int:
+def _alike(shape: Shape, steps: Shape, fit: int) -> Iterator[tuple[Shape, Shape, Shape]]:
+    """The rows of a block, by the place that they have in rows of VMEM which hold so many of them each.
+
+    Yields: the number of the first in each dimension, how many there are, and by how many they are apart.
+    """
+    apart = tuple(fit // math.gcd(step, fit) for step in steps)
+    for firsts in product(*(range(min(size, by)) for size, by in zip(shape, apart, strict=True))):
+        sides = zip(shape, firsts, apart, strict=True)
+        yield firsts, tuple(-(-(size - first) // by) for size, first, by in sides), apart
+
+
+def local_bytes(parts: list[tuple[Area, Area]], shape: Shape, strides: Shape, fit: int = 1) -> int:
     """What a copy within the chip is busy for: the rows that it touches in its block, or in the line. parts:
-    the block's first."""
+    the block's first. fit: how many rows of the block a row of VMEM holds."""
     rows = sum(math.prod(block.words.shape[:-1]) for block, _ in parts)
-    return max(rows * ROW_BYTES, charged_bytes(shape, strides, ROW_BYTES))
+    return max(-(-rows // fit) * ROW_BYTES, charged_bytes(shape, strides, ROW_BYTES))
 
 
-def charged_bytes(shape: Shape, strides: Shape, granule: int) -> int:
+def charged_bytes(shape: Shape, strides: Shape, granule: int, itemsize: int = 4) -> int:
     """What HBM is busy for: each contiguous run, rounded up."""
     run, outer = 1, list(zip(shape, strides, strict=True))
     while outer and (outer[-1][1] == run or outer[-1][0] == 1):
         run *= outer.pop()[0]
-    return math.prod(n for n, _ in outer) * (-(-4 * run // granule) * granule)
+    return math.prod(n for n, _ in outer) * (-(-itemsize * run // granule) * granule)
 
 
 class Memory:
@@ -143,15 +170,16 @@ class Memory:
 
     def __init__(self, program: Program, inputs: dict[str, np.ndarray]) -> None:
         self.program = program
+        dtypes = {b.name: stored(b) for b in program.buffers}
         vmem = _arrays((max((b.base_row + b.rows for b in program.vmem), default=0), LANES))
-        self.areas = {b.name: Area("VMEM", b.name, *(part[b.base_row:b.base_row + b.rows] for part in vmem))
-                      for b in program.vmem}
         smem = _arrays((max((b.base_word + b.words for b in program.smem), default=0),))
-        self.areas |= {b.name: Area("SMEM", b.name, *(p[b.base_word:b.base_word + b.words] for p in smem))
-                       for b in program.smem}
+        self.areas = {b.name: Area("VMEM", b.name, *vmem, dtypes[b.name]).part(
+            itemgetter(slice(b.base_row, b.base_row + b.rows))) for b in program.vmem}
+        self.areas |= {b.name: Area("SMEM", b.name, *smem).part(
+            itemgetter(slice(b.base_word, b.base_word + b.words))) for b in program.smem}
         given = _inputs(program, inputs)
         for b in program.hbm:
-            arrays = _arrays(b.shape)
+            arrays = _arrays(b.shape, dtypes[b.name])
             if b.role == "input":
                 arrays = given[b.name], np.ones(b.shape, bool), arrays[2]
             self.areas[b.name] = Area("HBM", b.name, *arrays)
@@ -204,11 +232,12 @@ class Memory:
     def start(self, copy: Copy, now: int) -> int:
         """Begin a copy: check it, claim both sides, move the values. Returns: the cycle when it is done."""
         self.flying.append(copy)
-        for source, target in copy.parts:
-            self._check_copy(source, target)
-            source.owned[...], target.owned[...] = READ, WRITTEN
+        self._check_copy(copy)
+        copy.own()
+        for source, target in copy.parts:  # what is narrower there is extended, what is wider is cut
             target.words[...], target.known[...] = source.words, True
-            self.moved_bytes[copy.way] += 4 * source.words.size
+            narrower = min(source.words.itemsize, target.words.itemsize)
+            self.moved_bytes[copy.way] += narrower * source.words.size
         machine, queue = self.program.machine, "local" if copy.way == "local" else "hbm"
         startup, bytes_per_cycle = {
             "hbm": (machine.dma_startup_cycles, machine.hbm_bytes_per_cycle),
@@ -229,25 +258,25 @@ class Memory:
             if copy.way != "read" or copy.parts and copy.parts[0][0].name in read:
                 copy.own()
 
-    def _check_copy(self, source: Area, target: Area) -> None:
+    def _check_copy(self, copy: Copy) -> None:
         """Owners, garbage, and words written twice. Raises: MachineFault."""
-        self._check_owners(source, writes=False)
-        if not target.words.flags.writeable:
-            raise fault(f"a copy writes {target}, an input", need="an output, or a temp")
-        if source.kind == target.kind:
-            source.owned[...] = READ  # within the chip it could write what it reads
-        self._check_owners(target, writes=True)
-        if not source.known.all():
-            source.owned[...], area = ODD, self.areas[source.name]
-            where = tuple(map(int, np.argwhere((area.owned == ODD) & ~area.known)[0]))
-            place = f"row {where[0]}, lane {where[1]}" if area.kind == "VMEM" else f"element {where}"
-            raise fault(f"uninitialised read of {area}", f"garbage in {place}",
-                        "every element written before it is copied")
-        rows = target.words[..., 0]
-        numbers = np.arange(rows.size).reshape(rows.shape)
-        rows[...] = numbers
-        if (rows != numbers).any():  # one that is written twice does not hold what was written first
-            raise fault(f"the copy writes a row of {target.name} twice", f"a block of {target.words.shape}",
+        for source, target in copy.parts:
+            self._check_owners(source, writes=False)
+            if source.kind == target.kind:
+                source.owned[...] = READ  # within the chip it could write what it reads
+            if not source.known.all():
+                source.owned[...], area = ODD, self.areas[source.name]
+                where = tuple(map(int, np.argwhere((area.owned == ODD) & ~area.known)[0]))
+                place = f"row {where[0]}, lane {where[1]}" if area.kind == "VMEM" else f"element {where}"
+                raise fault(f"uninitialised read of {area}", f"garbage in {place}",
+                            "every element written before it is copied")
+        for _, target in copy.parts:
+            if not target.words.flags.writeable:
+                raise fault(f"a copy writes {target}, an input", need="an output, or a temp")
+            self._check_owners(target, writes=True)
+        rows = [row for _, target in copy.parts for row in _row_addresses(target.words)]
+        if len({*rows}) < len(rows):
+            raise fault(f"the copy writes a row of {target.name} twice", f"{len(rows)} rows",
                         "rows that keep apart")
 
     def _check_owners(self, part: Area, writes: bool) -> None:
@@ -273,39 +302,49 @@ class Memory:
                 raise fault(f"output {buffer.name} is incomplete",
                             f"{np.count_nonzero(~area.known)} of {area.known.size} elements never written")
             if buffer.role == "output":
-                dtype = DTYPES[buffer.dtype]
-                values = area.words.view(_words(dtype))
-                found[buffer.name] = values != 0 if dtype == BOOL else encode(values, dtype)
+                found[buffer.name] = area.words.view(DTYPES[buffer.dtype].numpy)
         return found
 
 
-def _words(dtype: DType) -> np.dtype:
-    """The numpy dtype of the words that hold a dtype: a narrow one is held as a wide one that equals it."""
-    return dtype.numpy if dtype is U32 else WORDS[dtype.kind]
+def stored(buffer: HbmBuffer | VmemBuffer | SmemBuffer) -> np.dtype:
+    """The integers by which memory holds the elements of a buffer: signed ones, if numbers are so.
+
+    Raises: DtypeError for a dtype that nothing can have.
+    """
+    if buffer.dtype not in DTYPES:
+        raise DtypeError("tpu run", f"buffer {buffer.name} has an unknown dtype", got=buffer.dtype,
+                         need=" or ".join(DTYPES))
+    dtype = DTYPES[buffer.dtype]
+    return dtype.numpy if dtype.kind == "i" else np.dtype(f"u{dtype.itemsize}")
 
 
-def _arrays(shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return np.full(shape, POISON, np.uint32), np.zeros(shape, bool), np.zeros(shape, np.uint8)
+def _row_addresses(words: np.ndarray) -> list[int]:
+    """Where each row of a block begins."""
+    spots = np.full(1, words.ctypes.data)
+    for size, step in zip(words.shape[:-1], words.strides, strict=False):
+        spots = np.add.outer(spots, np.arange(size) * step)
+    return spots.reshape(-1).tolist()
+
+
+def _arrays(shape: Shape, dtype: np.dtype | type = np.uint32) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    dtype = np.dtype(dtype)
+    poison = np.array(POISON >> 32 - 8 * dtype.itemsize, f"u{dtype.itemsize}").view(dtype)
+    return np.full(shape, poison), np.zeros(shape, bool), np.zeros(shape, np.uint8)
 
 
 def _inputs(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The words of the given arrays, not copied where they are as the program's buffers want them."""
+    """The elements of the given arrays, not copied where they are as the program's buffers want them."""
     wanted = {b.name: b for b in program.hbm if b.role == "input"}
     if wanted.keys() != inputs.keys():
         raise CompileError("tpu run", "the inputs do not match the program's",
                            got=", ".join(inputs) or "none", need=", ".join(wanted) or "none")
     arrays = {}
-    for buffer in program.hbm:
-        if buffer.dtype not in DTYPES:
-            raise DtypeError("tpu run", f"HBM buffer {buffer.name} has an unknown dtype", got=buffer.dtype,
-                             need=" or ".join(DTYPES))
     for name, buffer in wanted.items():
         array, dtype = np.asarray(inputs[name]), DTYPES[buffer.dtype]
         if array.shape != buffer.shape:
             raise ShapeError("tpu run", f"input {name} has a wrong shape", got=array.shape, need=buffer.shape)
         if array.dtype != dtype.numpy:
             raise DtypeError("tpu run", f"input {name} has a wrong dtype", got=array.dtype, need=dtype.numpy)
-        words = np.asarray(decode(array, dtype), _words(dtype), order="C").view(np.uint32)
-        words.flags.writeable = False
-        arrays[name] = words
+        arrays[name] = np.asarray(array, order="C").view(stored(buffer))
+        arrays[name].flags.writeable = False
     return arrays

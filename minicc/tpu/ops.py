@@ -121,6 +121,13 @@ _BITS: dict[str, Callable] = {
     "vshll": _shift(np.left_shift), "vshrl": _shift(np.right_shift)}
 _EXTREME = {"vmax": np.maximum, "vmin": np.minimum}
 _ARITHMETIC = {"vadd": np.add, "vsub": np.subtract, "vmul": np.multiply} | _EXTREME
+_NARROWED: dict[str, tuple[int, Callable]] = {  # floats to the nearest, halfway the even one; the low bits
+    "bf16": (16, lambda words: vector.round_bf16(words.view(np.float32))),
+    "f16": (16, lambda words: words.view(np.float32).astype(np.float16).view(np.uint16).astype(np.uint32)),
+    "b16": (16, lambda words: words & np.uint32(0xFFFF)), "b8": (8, lambda words: words & np.uint32(0xFF))}
+_WIDENED: dict[str, tuple[int, Callable]] = {
+    "bf16": (16, lambda words: (words << 16).view(np.float32)), "f16": (16, vector.from_f16),
+    "s16": (16, vector.signed(16)), "s8": (8, vector.signed(8)), "u8": (8, lambda words: words)}
 
 OPS: dict[str, OpInfo] = {
     # the scalar core, on integers of 32 bits
@@ -166,9 +173,12 @@ OPS: dict[str, OpInfo] = {
     "vlaneseq": _op("vector", "v =", lambda: Lanes(np.indices(vector.TILE, np.int32)[1])),  # a lane's number
     "vsubseq": _op("vector", "v =", lambda: Lanes(np.indices(vector.TILE, np.int32)[0])),  # a sublane's
     "vrot.slane": _op("vector", "v = v s", vector.rotate(-2)),  # sublane i goes to i + s, around the end
-    "vpack.bf16": _op("vector", "v = v v", vector.pack),  # rows 0-7 and 8-15 of a 16-row tile
-    "vunpack.lo.bf16": _op("vector", "v = v", vector.unpack(0)),  # rows 0-7
-    "vunpack.hi.bf16": _op("vector", "v = v", vector.unpack(1)),  # rows 8-15
+    # rows 0-7, 8-15, ... of a tile to one register, two or four rows to a sublane; and 8 rows of it back
+    **{f"vpack.{name}": _op("vector", "v =" + 32 // bits * " v", vector.pack(narrowed, bits))
+       for name, (bits, narrowed) in _NARROWED.items()},
+    **{f"vunpack.{name}": _op("vector", "v = v s", vector.unpack(widened, bits))
+       for name, (bits, widened) in _WIDENED.items()},
+    "vcvt.f16.f32": _op("vector", "v = v", lanewise(vector.from_f16, "u32")),  # of the low half of a word
     "vsel": _op("vector", "v = m x x", vector.select),  # mask ? second : third
     "vcmask": _op("vector", "m = s s", vector.rectangle),  # sublane < first and lane < second
     "vcmask.linear": _op("vector", "m = s", vector.prefix),  # sublane * 128 + lane < first

@@ -57,7 +57,7 @@ def outer(body: Body, block: Block, home: Home, accumulate: bool) -> Home:
         for number in range(body.layout.sizes[k]):
             for index, (row, panel) in enumerate(places):
                 column = write.xlu("vbcast.lane", left.value(lhs, row, At(0, number // LANES)), number)
-                line = write.op("vld", right.address(source, At(0, number), panel), stride=0)
+                line = right.line(source, number, panel)
                 product = RECIPES["multiply"](write, dtype, column, line)
                 total = totals[index]
                 totals[index] = product if total is None else RECIPES["add"](write, dtype, total, product)

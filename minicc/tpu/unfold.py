@@ -21,6 +21,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
+from minicc.graph.ir import DType
 from minicc.kernel.index import Index
 from minicc.kernel.ir import Kernel
 from minicc.kernel.unfold import Unfolding, Walk
@@ -30,6 +31,7 @@ from minicc.tpu.layout import Home, round_up
 from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.steps import Point, row_major
 from minicc.tpu.windows import Window, clipped, leaves
+from minicc.tpu.words import unpacked
 
 
 class Piece(NamedTuple):
@@ -72,13 +74,19 @@ class Seen:
 
     @cached_property
     def rows(self) -> list[int]:
-        """By how many rows one along each dimension of the shape moves."""
-        return [step * round_up(self.channels, SUBLANES) for step in row_major(self.shape)]
+        """By how many rows, as copies count them, one along each dimension of the shape moves."""
+        return [step * round_up(self.channels, SUBLANES * self.dtype.per_word)
+                for step in row_major(self.shape)]
+
+    @property
+    def dtype(self) -> DType:
+        """Of the operand."""
+        return self.how.operand.type.dtype
 
     @property
     def vmem_rows(self) -> int:
         """Rows of VMEM that a block takes."""
-        return self.rows[0] * self.shape[0]
+        return self.rows[0] * self.shape[0] // self.dtype.per_word
 
     # ---- the copy ----
 
@@ -151,7 +159,7 @@ class Seen:
 
     def unfold(self, write: Writer, block: Home, matrix: Home) -> None:
         """The matrix of a block. Beyond the extents of a step, it is garbage where the block is."""
-        taps = tuple(walk.taps for walk in self.walks)
+        taps, fit = tuple(walk.taps for walk in self.walks), self.dtype.per_word
         loops = [(walk.taps, row * walk.apart // walk.step if walk.taps > 1 else 0, step)
                  for walk, row, step in zip(self.walks[:-1], self.rows, row_major(taps), strict=False)]
 
@@ -160,7 +168,7 @@ class Seen:
             for tap in range(taps[-1]):
                 for panel, pieces in enumerate(self.pieces(tap)):
                     value = self.register(write, pieces, partial(
-                        write.address, block.buffer, block.start, source, channel))
+                        write.address, block.buffer, block.start, source, write.shrunk(channel, fit)))
                     place = write.address(matrix.buffer, matrix.start, target, tap + panel * matrix.pitch,
                                           write.scaled(channel, prod(taps)))
                     write.op("vst", place, value, stride=prod(taps), rows=fewer < SUBLANES and fewer)
@@ -171,7 +179,7 @@ class Seen:
                 return
             (size, row, step), *inner = loops
             write.loop(size, size, 1, 1, lambda at: nest(
-                inner, write.add(source, write.mul(write.place(at[0]), row)),
+                inner, write.add(source, write.mul(write.place(at[0]), row // fit)),
                 write.add(target, write.mul(write.place(at[0]), step)), channel))
 
         count, whole = -(-self.channels // SUBLANES), self.channels // SUBLANES
@@ -181,7 +189,9 @@ class Seen:
         """The pieces of a register, one after the other."""
         value: Operand | None = None
         for piece in pieces:
-            part: Operand = write.op("vld", address(piece.row))
+            fit = self.dtype.per_word
+            part: Operand = write.op("vld", address(piece.row // fit), rows=fit > 1 and SUBLANES // fit)
+            part = unpacked(write, self.dtype, part) if fit > 1 else part
             part = write.xlu("vrot.lane", part, piece.shift % LANES) if piece.shift % LANES else part
             before = write.op("vcmask", SUBLANES, piece.lane)
             value = part if value is None else write.op("vsel", before, value, part)

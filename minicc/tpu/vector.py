@@ -126,35 +126,56 @@ def round_bf16(x: np.ndarray) -> np.ndarray:
 
 
 def packed_rows(data: np.ndarray) -> np.ndarray:
-    """The 16 rows of a packed register as f32: row 2s is the low half of sublane s, 2s + 1 the high."""
+    """The 16 rows of a register of bf16, as f32: row 2s is the low half of sublane s, 2s + 1 the high."""
     words = data.view(np.uint32)
     halves = np.stack((words << 16, words & 0xFFFF0000), axis=-2)
     return halves.reshape(*data.shape[:-2], 2 * SUBLANES, LANES).view(np.float32)
 
 
-def pack(a: Lanes, b: Lanes) -> Lanes:
-    """Two registers of f32, rows 0-7 and 8-15 of a tile -> one of bf16, two rows to a sublane."""
-    rows = round_bf16(_above(a.data.view(np.float32), b.data.view(np.float32)))
-    known = KNOWN
-    if a.known is not KNOWN or b.known is not KNOWN:
-        flags = _above(a.known, b.known)
-        known = tidy(flags[..., 0::2, :] & flags[..., 1::2, :])
-    return Lanes(rows[..., 0::2, :] | rows[..., 1::2, :] << 16, known, a.origin or b.origin)
+def pack(narrowed: Callable[[np.ndarray], np.ndarray], bits: int) -> Callable[..., Lanes]:
+    """Registers with rows 0-7, 8-15, ... of a tile -> one that has a row of each in every sublane.
 
-
-def _above(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The rows of one, then those of the other."""
-    return np.concatenate(np.broadcast_arrays(a, b), axis=-2)
-
-
-def unpack(half: int) -> Callable[[Lanes], Lanes]:
-    """Rows 0-7 (half 0) or 8-15 of a packed register, as f32."""
-    rows = (..., slice(half * SUBLANES, (half + 1) * SUBLANES), slice(None))
-
-    def apply(a: Lanes) -> Lanes:
-        known = KNOWN if a.known is KNOWN else tidy(np.repeat(a.known, 2, axis=-2)[rows])
-        return Lanes(packed_rows(a.data)[rows], known, a.origin)
+    narrowed: words -> words with the number in their low bits. A packed word is known if a part of it is.
+    """
+    def apply(*tiles: Lanes) -> Lanes:
+        rows = _above([tile.data.view(np.uint32) for tile in tiles], len(tiles))
+        fields = narrowed(rows) << np.arange(0, 32, bits, dtype=np.uint32)[:, None]
+        known = KNOWN
+        if any(tile.known is not KNOWN for tile in tiles):
+            known = tidy(np.logical_or.reduce(_above([tile.known for tile in tiles], len(tiles)), axis=-2))
+        return Lanes(np.bitwise_or.reduce(fields, axis=-2), known, tiles[0].origin)
     return apply
+
+
+def _above(tiles: list[np.ndarray], count: int) -> np.ndarray:
+    """The rows of one tile below those of another, by sublanes of so many: (..., 8, count, 128)."""
+    rows = np.concatenate(np.broadcast_arrays(*tiles), axis=-2)
+    return rows.reshape(*rows.shape[:-2], SUBLANES, count, LANES)
+
+
+def unpack(widened: Callable[[np.ndarray], np.ndarray], bits: int) -> Callable[[Lanes, int], Lanes]:
+    """Rows 8n to 8n + 7 of a packed register, 32 bits each. widened: words with a number in their low bits ->
+    that number."""
+    count = 32 // bits
+    shifts = np.arange(0, 32, bits, dtype=np.uint32)[:, None]
+
+    def apply(a: Lanes, n: int) -> Lanes:
+        height = SUBLANES // count
+        rows = (..., slice(n % count * height, (n % count + 1) * height), slice(None))
+        words = a.data.view(np.uint32)[rows][..., None, :] >> shifts & np.uint32(2**bits - 1)
+        known = KNOWN if a.known is KNOWN else tidy(np.repeat(a.known[rows], count, axis=-2))
+        return Lanes(widened(words.reshape(*words.shape[:-3], *TILE)), known, a.origin)
+    return apply
+
+
+def from_f16(bits: np.ndarray) -> np.ndarray:
+    """The f32 of the f16 in the low half of each word."""
+    return bits.astype(np.uint16).view(np.float16).astype(np.float32)
+
+
+def signed(bits: int) -> Callable[[np.ndarray], np.ndarray]:
+    """The s32 of the signed number in the low bits of each word."""
+    return lambda words: words.astype(f"i{bits // 8}").astype(np.int32)
 
 
 def across(reduce: Callable, kind: str) -> Callable[[Lanes], Lanes]:

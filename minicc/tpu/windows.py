@@ -51,7 +51,7 @@ def window(write: Writer, layout: Layout, operand: Operand, point: Point) -> Win
     if not dims or (frame.rows and not frame.cols):  # a column, or a single element: one lane
         shape, steps, skipped = [*shape, 1], [*steps, 1], [*skipped, 0]
     shape[-1] = write.mul(shape[-1], inside)
-    pitch, panel = layout.pitch(frame), write.div(skipped[-1], LANES)
+    pitch, panel = layout.rows_apart(frame, operand.type.dtype), write.div(skipped[-1], LANES)
     lane = write.sub(skipped[-1], write.mul(panel, LANES))
     attrs = {"shape": tuple(shape), "strides": tuple(steps), "panel": pitch, "lane": lane}
     return element, (*skipped[:-1], write.mul(panel, pitch)), attrs

@@ -1,12 +1,13 @@
 """Numbers as words: integers of every kind, conversions, and narrow floats, on lanes of 32 bits.
 
-    convert x: f32 to bf16        add 0x7fff, and 1 more if bit 16 is set; keep the upper 16 bits
+    convert x: f32 to bf16        vpack.bf16 v1, v0, v0 ;; vunpack.bf16 v2, v1, 0
     maximum(x, y) of u32          flip the sign bits, vmax.s32, flip back
     divide(x, y) of i32           an estimate by vrcp of y, twice, then 1 more if y still fits
 
-Goes in: a Writer, dtypes and operands. Comes out: operands, with the instructions written. In a register,
-and so in VMEM, every element takes a word: bf16 and f16 are the f32 they equal, i8, i16 and u8 are extended
-to s32, a u32 is its bits, a bool is a mask register, or 0 or 1 once it is in memory.
+Goes in: a Writer, dtypes and operands. Comes out: operands, with the instructions written. Where there is
+arithmetic, every element takes a word: bf16 and f16 are the f32 they equal, i8, i16 and u8 are extended to
+s32, a u32 is its bits, a bool is a mask register, or 0 or 1 once it is in memory. In memory numbers of 16 and
+8 bits are packed, two or four rows to a register.
 
 The vector ALU compares and converts signed integers only, and divides none, as those of real TPUs seem to;
 the rest is composed from words. XLA expands integer division into such a sequence, too. Hacker's Delight
@@ -15,18 +16,18 @@ the rest is composed from words. XLA expands integer division into such a sequen
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from minicc.graph.ir import BF16, BOOL, F16, F32, I32, U32, DType
+from minicc.graph.ir import BF16, BOOL, F16, F32, I8, I16, I32, U8, U32, DType
 from minicc.tpu.assembly import Writer
 from minicc.tpu.isa import Operand, Reg
 
 SUFFIX = {"f": "f32", "i": "s32"}
 SIGN = 1 << 31
-LACKING = {BF16: 16, F16: 13}  # how many bits fewer than f32 the fraction has
-F16_LARGEST, F16_NORMAL = 65504.0, 2.0**-14  # the largest number, and the least one with all its bits
+PACKED = {BF16: ("bf16", "bf16"), F16: ("f16", "f16"), I16: ("b16", "s16"), I8: ("b8", "s8"),
+          U8: ("b8", "u8"), BOOL: ("b8", "u8")}  # the names of the instructions that pack and unpack a dtype
 TOO_SMALL = 1 - 2.0**-20  # times this, a product that is off by five roundings is too small, if at all
 
 
@@ -62,6 +63,30 @@ def compare(write: Writer, dtype: DType, x: Operand, y: Operand, direction: str)
         x, y, dtype = as_words(write, x), as_words(write, y), I32
     x, y = flipped(write, dtype, x), flipped(write, dtype, y)
     return write.op(f"vcmp.{direction}.{SUFFIX[dtype.kind]}", x, y)
+
+
+# ---- packed rows ----
+
+def packed(write: Writer, dtype: DType, rows: Sequence[Operand]) -> Operand:
+    """A register of a narrow dtype: rows 0-7, 8-15 and so on of a tile, or the same for those that lack."""
+    rows = [write.vector(one) for one in rows]
+    return write.op(f"vpack.{PACKED[dtype][0]}", *rows, *rows[:1] * (dtype.per_word - len(rows)))
+
+
+def unpacked(write: Writer, dtype: DType, x: Operand, number: int = 0) -> Operand:
+    """Rows 8 * number and on of a packed register, each element a word."""
+    return write.op(f"vunpack.{PACKED[dtype][1]}", x, number)
+
+
+def field(write: Writer, dtype: DType, x: Operand, number: int = 0) -> Operand:
+    """An element of each word of a packed register, as a word."""
+    bits = 8 * dtype.itemsize
+    if dtype is F16:
+        return write.op("vcvt.f16.f32", write.op("vshrl.u32", x, bits * number) if number else x)
+    high = write.op("vshll.u32", x, 32 - bits * (number + 1)) if number + 1 < dtype.per_word else x
+    if dtype is BF16:
+        return high if high is not x else write.op("vand.u32", x, -(1 << bits))
+    return write.op("vshra.s32" if dtype.kind == "i" and not dtype.unsigned else "vshrl.u32", high, 32 - bits)
 
 
 # ---- conversions ----
@@ -112,20 +137,8 @@ def low_bits(write: Writer, x: Operand, dtype: DType) -> Operand:
 
 
 def round_float(write: Writer, x: Operand, dtype: DType) -> Operand:
-    """An f32 as the nearest number of a narrower dtype, halfway the even one; NaN stays NaN."""
-    if dtype is F32:
-        return x
-    op, lacking = write.op, LACKING[dtype]
-    odd = op("vand.u32", op("vshrl.u32", x, lacking), 1)
-    up = op("vadd.s32", op("vadd.s32", x, 2 ** (lacking - 1) - 1), odd)
-    result: Operand = op("vand.u32", up, -(2**lacking))
-    if dtype is F16:
-        size = op("vabs.f32", x)
-        steps = op("vsub.f32", op("vadd.f32", size, 0.5), 0.5)  # of 2**-24, as f32 has from a half on
-        size = op("vsel", op("vcmp.lt.f32", size, F16_NORMAL), steps, op("vabs.f32", result))
-        size = op("vsel", op("vcmp.gt.f32", size, F16_LARGEST), math.inf, size)
-        result = with_sign(write, size, x)
-    return op("vsel", op("vcmp.eq.f32", x, x), result, x)
+    """An f32 as the nearest number of a narrower dtype, halfway the even one: packed, and unpacked."""
+    return x if dtype is F32 else unpacked(write, dtype, packed(write, dtype, [x]))
 
 
 # ---- integer division ----

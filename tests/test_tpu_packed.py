@@ -1,0 +1,117 @@
+"""Numbers of 16 and 8 bits take two bytes and one, in HBM, in VMEM and on the way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tpu_programs import run_both
+
+import minicc as mc
+from minicc import compiler
+from minicc.tpu.emulator import Run
+from minicc.tpu.memory import Area, charged_bytes, split
+
+DTYPES = {"bf16": 2, "f16": 2, "i16": 2, "i8": 1, "u8": 1, "bool": 1, "f32": 4}
+SIZES = (1, 7, 127, 129)
+
+
+def whole(shape: tuple[int, ...], dtype: str, seed: int = 0) -> mc.Tensor:
+    """Small whole numbers, which every dtype has and adds exactly."""
+    numbers = np.random.default_rng(seed).integers(0, 2 if dtype == "bool" else 6, shape)
+    return mc.Tensor(numbers.astype(np.int32)).astype(dtype)
+
+
+def integers(x: mc.Tensor) -> np.ndarray:
+    """Its numbers, exactly."""
+    return np.asarray(x.numpy()).astype(np.int64)
+
+
+def report_of(function, *args: mc.Tensor) -> tuple[np.ndarray, Run]:
+    """What a function gives on a v5e, and the report of its run."""
+    compiled = mc.compile(function, *args, device="tpu:v5e")
+    return compiled(*args).numpy(), compiled.reports[0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_elementwise_kernel_moves_the_bytes_of_its_dtype(dtype: str):
+    x, y = whole((64, 300), dtype), whole((64, 300), dtype, 1)
+    got, run = report_of(lambda x, y: x | y if dtype == "bool" else x + y, x, y)
+    a, b = integers(x), integers(y)
+    assert np.array_equal(got, a | b if dtype == "bool" else a + b)
+    size = 64 * 300 * DTYPES[dtype]
+    assert (run.hbm_read_bytes, run.hbm_write_bytes, run.hbm_charged_bytes) == (2 * size, size, 3 * size)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_shapes_that_fill_no_register_are_right_in_every_dtype(dtype: str):
+    for rows, columns in [(rows, columns) for rows in SIZES for columns in SIZES]:
+        x, y = whole((rows, columns), dtype), whole((columns,), dtype, 1)
+        got, run = report_of(lambda x, y: x & y if dtype == "bool" else x * y, x, y)
+        assert np.array_equal(got, integers(x) * integers(y)), (rows, columns)
+        assert run.hbm_write_bytes == rows * columns * DTYPES[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "i8", "u8", "i16"])
+@pytest.mark.parametrize("rows", SIZES)
+def test_what_turns_reduces_and_shifts_rows_is_right_in_packed_ones(dtype: str, rows: int):
+    x = whole((rows, 130), dtype)
+    functions = {
+        "transpose": lambda x: x.T, "max": lambda x: x.max(axis=0), "a slice": lambda x: x[rows // 2:, 3:],
+        "padding": lambda x: mc.pad(x, ((3, 1), (5, 2))), "reverse": lambda x: mc.flip(x, 0)}
+    a = integers(x)
+    wanted = {"transpose": a.T, "max": a.max(axis=0), "a slice": a[rows // 2:, 3:],
+              "padding": np.pad(a, ((3, 1), (5, 2))), "reverse": a[::-1]}
+    for name, function in functions.items():
+        assert np.array_equal(mc.compile(function, x, device="tpu:v5e")(x).numpy(), wanted[name]), name
+
+
+def test_a_product_of_bf16_moves_half_the_bytes_and_one_of_i8_a_quarter():
+    for dtype, itemsize in (("f32", 4), ("bf16", 2), ("i8", 1)):
+        x, y = whole((128, 256), dtype), whole((256, 384), dtype, 1)
+        got, run = report_of(lambda x, y: mc.einsum("mk,kn->mn", x, y), x, y)
+        assert run.hbm_read_bytes == (128 * 256 + 256 * 384) * itemsize
+        want = integers(x) @ integers(y)
+        assert np.allclose(got, want.astype(got.dtype), rtol=2**-8 if dtype == "bf16" else 0)
+
+
+def test_element_r_c_of_a_packed_block_lies_in_its_part_of_a_word():
+    for dtype, fit in ((np.dtype(np.uint16), 2), (np.dtype(np.int8), 4)):
+        words = np.zeros((32, 128), np.uint32)
+        block = Area("VMEM", "x", words, np.zeros((32, 128), bool), np.zeros((32, 128), np.uint8), dtype)
+        given = np.arange(1, 1 + 9 * 200).reshape(9, 200).astype(dtype)
+        array = Area("HBM", "y", given, np.ones((9, 200), bool), np.zeros((9, 200), np.uint8))
+        for target, source in split((block, 3), (array, 0), (9, 200), (200, 1), panel=16):
+            target.words[...] = source.words
+        elements = words.view(dtype).reshape(32, 128, fit)
+        for row, column in [(0, 0), (1, 127), (8, 128), (5, 199)]:
+            place = 3 + row + column // 128 * 16
+            assert elements[place // fit, column % 128, place % fit] == given[row, column]
+
+
+@pytest.mark.parametrize("shape, strides, itemsize, charged", [
+    ((8, 128), (128, 1), 2, 2048), ((8, 128), (512, 1), 2, 8 * 256), ((20, 10), (16, 1), 1, 20 * 32),
+    ((4, 8), (1, 64), 2, 32 * 32)])
+def test_runs_are_charged_by_the_bytes_they_have(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, charged: int
+):
+    assert charged_bytes(shape, strides, 32, itemsize) == charged
+
+
+def test_blocks_of_bf16_take_half_the_rows_of_vmem():
+    buffers = {}
+    for dtype in ("f32", "bf16", "i8"):
+        x = whole((64, 256), dtype)
+        program = mc.compile(lambda x: x + x, x, device="tpu:v5e").program
+        buffers[dtype] = sum(buffer.rows for buffer in program.vmem)
+    assert buffers["f32"] == 2 * buffers["bf16"] == 4 * buffers["i8"] == 2 * 64 * 2
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "i8"])
+def test_packed_programs_give_the_same_bits_by_blocks_and_step_by_step(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(compiler, "run_tpu", run_both)
+    x, y = whole((50, 200), dtype), whole((200, 40), dtype, 1)
+    got, _ = report_of(lambda x, y: x @ y, x, y)
+    want = integers(x) @ integers(y)
+    assert np.allclose(got, want.astype(got.dtype), rtol=2**-8 if dtype == "bf16" else 0)
