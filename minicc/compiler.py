@@ -28,6 +28,7 @@ from minicc.graph.evaluate import check_inputs
 from minicc.graph.ir import Graph
 from minicc.graph.precision import PRECISIONS, reduce_precision
 from minicc.graph.simplify import simplify
+from minicc.kernel.donate import donate
 from minicc.kernel.explain import explain
 from minicc.kernel.fuse import fuse
 from minicc.kernel.ir import Kernel, Module
@@ -65,11 +66,12 @@ MODES = ("vector", "lane")  # how a gpu's program runs
 class Options:
     """What may be traded for speed. fast_math: simplify may change the last bits, and takes nan and
     infinities for absent. precision: of the factors of f32 products, one of PRECISIONS. tune: each kernel is
-    measured in its likeliest tiles, which takes time now."""
+    measured in its likeliest tiles, which takes time now. donated: the numbers of inputs that may be lost."""
 
     fast_math: bool = False
     precision: str = "f32"
     tune: bool = False
+    donated: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -92,6 +94,11 @@ class Levels:
     records: list[PassRecord] = field(default_factory=list)
     options: Options = Options()
     slots: tuple[tuple[str, Callable], ...] = ()  # the learner's passes that were in force
+
+    @property
+    def donated(self) -> tuple[str, ...]:
+        """The inputs that may be lost."""
+        return tuple(self.module.inputs[number][0] for number in self.options.donated)
 
     def each_kernel(self, change: Callable[[Kernel], Any]) -> Module:
         """The module with `change` applied to each kernel."""
@@ -126,6 +133,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("simplify", simplify, "graph", lambda run, at: run(at.graph, fast_math=at.options.fast_math)),
     Pass("legalize", legalize, "graph", lambda run, at: run(at.graph)),
     Pass("fuse", fuse, "module", lambda run, at: run(at.graph, at.device.target)),
+    Pass("donate", donate, "module", lambda run, at: run(at.module, at.donated), asked="donated"),
     Pass("tile", tile, "module", lambda run, at: at.each_kernel(lambda k: run(k, at.device.target))),
     Pass("tune", tune_tiles, "module",
          lambda run, at: run(at.module, at.device.target, repr(at.device.spec), partial(measure, at.device),

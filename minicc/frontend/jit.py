@@ -10,7 +10,7 @@ Invariants:
   data.
 - Tensors that the function closes over become hidden inputs, in the graph as closure0, closure1, ...; the
   tensor found while tracing is used ever after, as in JAX.
-- A jitted function called while tracing is traced along with its caller.
+- A jitted function called while tracing is traced along with its caller, and takes nothing for good.
 
 torch.compile guards on far more (globals, closures, aliasing), because it must not surprise a program that
 was written without it. Read next: compiler.py.
@@ -20,16 +20,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial, update_wrapper
 from typing import Any
 
+import numpy as np
+
 from minicc.compiler import Options, compile_graph
 from minicc.devices import Device, find
-from minicc.errors import CompileError, DtypeError
-from minicc.frontend.primitives import as_argument
+from minicc.errors import CompileError, DtypeError, OutOfRangeError
+from minicc.frontend.primitives import as_argument, as_integers
 from minicc.frontend.pytree import Structure, flatten, unflatten
-from minicc.frontend.scope import EAGER, Trace, current, fail, tracing, user_line
+from minicc.frontend.scope import EAGER, Donated, Trace, current, fail, tracing, user_line
 from minicc.frontend.tensor import Tensor, realise
 from minicc.graph.ir import Graph
 from minicc.slots import current_slots, mark_used
@@ -40,11 +42,13 @@ class Call:
     """The arguments of one call, taken apart.
 
     leaves: the tensors in them, with their paths. trees: the structure of each argument; of a static one its
-    kinds and value instead (1, 1.0 and True are different settings).
+    kinds and value instead (1, 1.0 and True are different settings). donated: the numbers of leaves that the
+    call may take for good.
     """
 
     leaves: tuple[tuple[str, Tensor], ...]
     trees: tuple[tuple[str, Structure | tuple[tuple, Any]], ...]
+    donated: tuple[int, ...] = ()
 
     @property
     def key(self) -> tuple:
@@ -64,7 +68,8 @@ class CompiledFunction:
 
     def __init__(self, source: Jit, call: Call, device: Device) -> None:
         graph, self.hidden, self._result = source.trace(call)
-        self.compiled = compile_graph(graph, device.spec, options=source.options)
+        options = replace(source.options, donated=call.donated)
+        self.compiled = compile_graph(graph, device.spec, options=options)
         self._take, self._key, self._kind = source.take, call.key, str(call)  # not the call, it holds data
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -79,8 +84,22 @@ class CompiledFunction:
         inputs = [*(x for _, x in call.leaves), *self.hidden]
         if any(x.lazy for x in inputs):
             realise(inputs)
-        outputs = self.compiled.run([x.stored() for x in inputs])
+        arrays = [x.stored() for x in inputs]
+        for number in call.donated:
+            self._check_alone(number, arrays, call)
+        outputs = self.compiled.run(arrays)
+        taker = Donated(self.raw_graph.name, user_line())
+        for number in call.donated:
+            inputs[number]._give(taker)
         return unflatten(self._result, map(Tensor._holding, outputs))
+
+    def _check_alone(self, number: int, arrays: Sequence[np.ndarray], call: Call) -> None:
+        """Raises: CompileError if what is donated is passed, or closed over, twice."""
+        paths = [*(path for path, _ in call.leaves), *(["what it closes over"] * len(self.hidden))]
+        same = [path for path, array in zip(paths, arrays, strict=True) if array is arrays[number]]
+        if len(same) > 1:
+            fail("donate", "a tensor that is donated is passed again in the same call", " and ".join(same),
+                 "a tensor of its own", "Tensor(x.numpy()) makes a copy", CompileError)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -96,7 +115,8 @@ class Jit:
 
     __name__ = "function"
 
-    def __init__(self, fn: Callable, device: str | None, static: tuple[str, ...], options: Options) -> None:
+    def __init__(self, fn: Callable, device: str | None, static: tuple[str, ...], donate: Any,
+                 options: Options) -> None:
         update_wrapper(self, fn)
         self.fn, self.device, self.static, self.options = fn, device, static, options
         self.programs: dict[tuple, CompiledFunction] = {}
@@ -109,6 +129,25 @@ class Jit:
             if name not in known:
                 what = f"{self.__name__} has no argument of this static name"
                 fail("jit", what, name, ", ".join(known) or "none", kind=CompileError)
+        self.donate_argnums, self.donate = donate, self._donated_names(donate)
+
+    def _donated_names(self, numbers: Any) -> tuple[str, ...]:
+        """The arguments of these numbers, counted from 0, or from -1 backwards."""
+        kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = [name for name, one in self.signature.parameters.items() if one.kind in kinds]
+        found = []
+        if isinstance(numbers, bool):
+            fail("donate_argnums", "expected numbers of arguments", numbers, "0, or (0, 2)", kind=DtypeError)
+        for number in as_integers("donate_argnums", numbers):
+            if not -len(names) <= number < len(names):
+                need = f"{-len(names)} .. {len(names) - 1}: {', '.join(names)}" if names else "none"
+                fail("donate_argnums", f"{self.__name__} has no positional argument of this number", number,
+                     need, kind=OutOfRangeError)
+            if names[number] in self.static:
+                fail("donate_argnums", f"argument {number} of {self.__name__} is static", names[number],
+                     "an argument with tensors in it", kind=CompileError)
+            found.append(names[number])
+        return tuple(found)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if current() is not EAGER:
@@ -136,16 +175,17 @@ class Jit:
         except TypeError as error:
             need = f"{self.__name__}{self.signature}"
             fail(self.__name__, f"called with the wrong arguments: {error}", need=need, kind=DtypeError)
-        leaves, trees = [], dict[str, Any]()
+        leaves, trees, donated = list[tuple[str, Tensor]](), dict[str, Any](), list[int]()
         for name, value in bound.arguments.items():
             if name in self.static:
                 trees[name] = _kinds(value), value
                 continue
             found, trees[name] = flatten(value, name)
+            donated += range(len(leaves), len(leaves) + len(found)) if name in self.donate else ()
             for path, leaf in found:
                 hint = f"static_argnames={path!r}, if it is a setting"
                 leaves.append((path, as_argument("jit", f"argument {path}", leaf, hint)))
-        call = Call(tuple(leaves), tuple(trees.items()))
+        call = Call(tuple(leaves), tuple(trees.items()), tuple(donated))
         try:
             hash(call.key)
         except TypeError as error:
@@ -187,11 +227,13 @@ def _identifier(path: str) -> str:
 
 
 def jit(fn: Callable | None = None, device: str | None = None, *,
-        static_argnames: str | Sequence[str] = (), fast_math: bool = False, precision: str = "f32",
-        tune: bool = False) -> Any:
+        static_argnames: str | Sequence[str] = (), donate_argnums: int | Sequence[int] = (),
+        fast_math: bool = False, precision: str = "f32", tune: bool = False) -> Any:
     """fn, compiled: traced once for each kind of arguments (structure, shapes, dtypes, static values).
 
-    static_argnames: arguments that are settings, not tensors; each value is compiled for. fast_math: simplify
+    static_argnames: arguments that are settings, not tensors; each value is compiled for. donate_argnums:
+    numbers of arguments whose tensors are of no use after the call, so that results may be written onto
+    them; a program's `memory` says which are. fast_math: simplify
     as if there were no nan and no infinities, and last bits did not matter. precision: "f32", or "bf16" to
     round the factors of f32 products (not the sums). tune: on a tpu, run each kernel in its likeliest tiles
     and keep the fastest; measurements are kept on disk (MINICC_CACHE: where, or off). Side effects of fn
@@ -203,17 +245,18 @@ def jit(fn: Callable | None = None, device: str | None = None, *,
     """
     find(device, user_line())
     if fn is None:
-        return partial(jit, device=device, static_argnames=static_argnames, fast_math=fast_math,
-                       precision=precision, tune=tune)
+        return partial(jit, device=device, static_argnames=static_argnames, donate_argnums=donate_argnums,
+                       fast_math=fast_math, precision=precision, tune=tune)
     if not callable(fn):
         got, hint = f"a {type(fn).__name__}", "jit(f)(x), not jit(f(x))"
         fail("jit", "this is not a function", got, hint=hint, kind=CompileError)
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    return Jit(fn, device, static, Options(fast_math, precision, tune))
+    return Jit(fn, device, static, donate_argnums, Options(fast_math, precision, tune))
 
 
 def compile(fn: Callable, *args: Any, device: str | None = None, fast_math: bool | None = None,
-            precision: str | None = None, tune: bool | None = None, **kwargs: Any) -> CompiledFunction:
+            precision: str | None = None, tune: bool | None = None,
+            donate_argnums: int | Sequence[int] | None = None, **kwargs: Any) -> CompiledFunction:
     """fn compiled for arguments like these: something to call and to look into. Settings: see jit.
 
     >>> compile(lambda x: x + x, Tensor([1., 2.]))(Tensor([3., 4.])).tolist()
@@ -222,9 +265,9 @@ def compile(fn: Callable, *args: Any, device: str | None = None, fast_math: bool
     made = fn if isinstance(fn, Jit) else jit(fn)
     wishes = {"fast_math": fast_math, "precision": precision, "tune": tune}
     given = {name: value for name, value in wishes.items() if value is not None}
-    if device is not None or given:
-        settings: Any = {**vars(made.options), **given}
-        made = jit(made.fn, device or made.device, static_argnames=made.static, **settings)
+    if device is not None or given or donate_argnums is not None:
+        donate = made.donate_argnums if donate_argnums is None else donate_argnums
+        made = Jit(made.fn, device or made.device, made.static, donate, replace(made.options, **given))
     if not args and not kwargs and made.signature.parameters:
         what, need = f"example arguments for {made.__name__} are missing", f"{made.__name__}{made.signature}"
         hint = "compile(fn, x), or jit(fn), which compiles at the first call"

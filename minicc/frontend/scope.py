@@ -90,8 +90,9 @@ def fail(stage: str, what: str, got: object = "", need: object = "", hint: str =
 
 
 class Scope:
-    """A builder, and what tensors from elsewhere are in it."""
+    """A builder, and what tensors from elsewhere are in it. state: of its tensors, in a word."""
 
+    state = "traced"
     regions: dict[Node, frozenset[Node]] = {}  # only a Trace has some
 
     def __init__(self) -> None:
@@ -102,9 +103,13 @@ class Scope:
         if tensor._scope is self and tensor._value is not None:
             return tensor._value
         if tensor._array is None and tensor._scope not in _scopes.get():
-            fail("trace", "this tensor belongs to a trace that is over", tensor.type, kind=CompileError,
-                 hint="return it from the traced function instead of storing it outside")
+            (tensor._scope or self).refuse(tensor)
         return self.enter(tensor)
+
+    def refuse(self, tensor: Tensor) -> NoReturn:
+        """Say why a tensor of this scope is of no use any more."""
+        fail("trace", "this tensor belongs to a trace that is over", tensor.type, kind=CompileError,
+             hint="return it from the traced function instead of storing it outside")
 
     def enter(self, tensor: Tensor) -> Value:
         """The parameter that stands for a tensor from elsewhere."""
@@ -121,6 +126,8 @@ class Scope:
 
 class Eager(Scope):
     """The scope outside traces. arrays: node -> its value, for inputs and for what is computed since."""
+
+    state = "lazy"
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,6 +170,23 @@ class Trace(Scope):
             self.hidden[id(tensor)] = self.builder.parameter(name, tensor.type, user_line())
             self.outside.append(tensor)
         return self.hidden[id(tensor)]
+
+
+class Donated(Scope):
+    """Where tensors are that a call took for good. call, at: its name and the user's line."""
+
+    state = "donated"
+
+    def __init__(self, call: str, at: tuple[Loc, ...]) -> None:
+        super().__init__()
+        self.call, self.at = call, at
+
+    def refuse(self, tensor: Tensor) -> NoReturn:
+        """Name the call."""
+        where = f" at {self.at[0]}" if self.at else ""
+        fail("donate", f"this tensor was donated to {self.call}{where}, which may have lost it", tensor.type,
+             hint="go on with what that call returned, or leave the argument out of donate_argnums",
+             kind=CompileError)
 
 
 EAGER = Eager()

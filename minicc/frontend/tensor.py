@@ -80,6 +80,10 @@ class Tensor:
         array.flags.writeable = False
         return self._become(Type.of(array), array)
 
+    def _give(self, taker: Scope) -> None:
+        """Have no data any more. taker: what says so to whoever asks."""
+        self._become(self.type, None, None, taker)
+
     @classmethod
     def _made(cls, value: Value, scope: Scope) -> Tensor:
         """A lazy tensor that stands for a value."""
@@ -139,7 +143,7 @@ class Tensor:
 
     def __repr__(self) -> str:
         if self._array is None:
-            return f"Tensor({self.type}, {'lazy' if self._scope is EAGER else 'traced'})"
+            return f"Tensor({self.type}, {self._scope.state if self._scope else ''})"
         return f"Tensor({self.type}, {self.tolist() if self.size <= SHOWN_ELEMENTS else 'ready'})"
 
     # -- the data --------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ COLUMNS, NAME_COLUMNS = 100, 30
 INDENT = " " * 9
 RUNNERS_UP = 3
 FEW, ALL = 5, 10**6  # rows of a paragraph's parts: beside others, and on its own
+OF_ALL = {"tune": "tuned", "donate": "donated"}  # passes that decide on the whole program, and what they did
 VIEWS = ("broadcast_in_dim", "transpose", "slice", "reverse", "iota")  # where to read, rather than what to do
 
 
@@ -122,7 +123,8 @@ class _Why:
                 f"{number + 1:2}  {_cut(kernel.name, name):{name}}  {self.cycles[number]:11,.0f} "
                 f"{self.cycles[number] / total:5.0%}  {f'{most} {share:.0%}':11} {moves:>9} {needs:>9}  "
                 f"{places[0] if places else ''}{more}"))
-        of_all = [f"tuned: {step}" for step in self.steps.get("tune", ()) if not step.about]
+        of_all = [f"{word}: {step}" for name, word in OF_ALL.items() for step in self.steps.get(name, ())
+                  if not step.about]
         return lines + [line for text in of_all for line in wrap(text, COLUMNS, subsequent_indent="  ")]
 
     def paragraph(self, number: int, most: int) -> list[str]:

@@ -341,7 +341,7 @@ class Module:
 
     inputs: (buffer, type) in the order of the graph's inputs. outputs: (buffer, type) likewise; a buffer
     may be an input itself, and the type a reshape of it. constants: buffers that are filled before the
-    first run.
+    first run. donated: inputs that may be lost, and the output that is written onto each; see donate.py.
     """
 
     name: str
@@ -349,6 +349,7 @@ class Module:
     inputs: tuple[tuple[str, Type], ...]
     outputs: tuple[tuple[str, Type], ...]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    donated: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         ins = ", ".join(f"{name}: {type}" for name, type in self.inputs)

@@ -9,7 +9,8 @@ in HBM. A buffer between kernels lives in fast memory (VMEM), and so does a copy
 read more than once, where that pays by the cost model; as long as they fit beside the largest kernel's own
 blocks, those first that save most bytes to and from HBM. One that every kernel sees by the same rows and
 columns is used in place, without blocks. Two buffers share bytes only if the last kernel that reads the one
-comes before the kernel that writes the other; what is fetched lives from the kernel during which it comes in.
+comes before the kernel that writes the other, or if the one is donated and the other written onto it
+(donate.py); what is fetched lives from the kernel during which it comes in.
 
 XLA calls this buffer assignment; its memory-space assignment moves buffers into VMEM, and prefetches weights
 there, by a far richer cost-benefit search. Largest first, each at the lowest place that is free while it
@@ -147,12 +148,17 @@ def plan(module: Module, target: Target, *, log: list[Step] | None = None) -> Me
             where = f"{wish.place.buffer}: {wish.place.type} in {'vmem' if spot else 'hbm'}"
             log.append(Step(where, spot is not None, why))
     placed = {name: near.pop(name) for name, (role, *_) in live.items() if role is Role.TEMP and name in near}
+    onto = {new: old for old, new in module.donated.items() if new not in ("", old)}
     far = [Placement(name, type, role, Space.HBM, 0, _line_bytes(type), first, last)
-           for name, (role, type, first, last) in live.items() if name not in placed]
+           for name, (role, type, first, last) in live.items() if name not in {*placed, *onto}]
     taken = []
     for place in sorted(far, key=lambda place: -place.bytes):
         placed[place.buffer] = _fit(place, taken)
         insort(taken, placed[place.buffer], key=_offset)
+    for new, old in onto.items():
+        role, type, first, last = live[new]
+        placed[new] = replace(placed[old], buffer=new, type=type, role=role, first=first)
+        placed[old] = replace(placed[old], last=first)
     placed = {name: placed[name] for name in live}
     tops = {space: max((p.offset_bytes + p.bytes for p in (*placed.values(), *near.values())
                         if p.space is space), default=0) for space in Space}
@@ -216,10 +222,11 @@ def _in_vmem(wish: _Wish, near: list[Placement], room: int, target: Target) -> t
 
 
 def _live_ranges(module: Module) -> dict[str, Live]:
-    """Buffer -> its role, type, and the first and last kernel that touches it; only a TEMP dies before the
-    end."""
+    """Buffer -> its role, type, and the first and last kernel that touches it; all but a TEMP, and what is
+    donated, live to the end."""
     end = len(module.kernels)
-    live = {name: (Role.INPUT, type, 0, end) for name, type in module.inputs}
+    live = {name: (Role.INPUT, type, 0, end if module.donated.get(name, name) else 0)
+            for name, type in module.inputs}
     live |= {name: (Role.CONSTANT, Type.of(value), 0, end) for name, value in module.constants.items()}
     outputs = {name for name, _ in module.outputs}
     for number, kernel in enumerate(module.kernels):

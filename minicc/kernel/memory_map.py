@@ -42,8 +42,11 @@ class MemoryMap:
 
     def lower_bound(self, space: Space) -> tuple[int, int]:
         """The most bytes that are live at once, and the number of the kernel that runs then."""
-        sums = [(sum(place.bytes for place in self.buffers(space) if place.first <= number <= place.last),
-                 -number) for number in range(max(1, len(self.module.kernels)))]
+        onto = self.module.donated.values()  # what begins where something else lies
+        lives = [(place.first + (place.buffer in onto), place.last, place.bytes)
+                 for place in self.buffers(space)]
+        sums = [(sum(size for first, last, size in lives if first <= number <= last), -number)
+                for number in range(max(1, len(self.module.kernels)))]
         most, number = max(sums)
         return most, -number
 
@@ -56,8 +59,25 @@ class MemoryMap:
         return "".join(LIVE if place.first <= end and begin <= place.last else DEAD for begin, end in edges)
 
     def __str__(self) -> str:
-        tables = [self._table(space) for space in Space if self.buffers(space)]
+        tables = [list(self._table(space)) for space in Space if self.buffers(space)]
+        tables += [list(self._donated())] if self.module.donated else []
         return "\n\n".join("\n".join(table) for table in tables) or f"{self.module.name} has no buffers"
+
+    def _donated(self) -> Iterator[str]:
+        """What lies where something donated was, and what was donated in vain."""
+        for name in self.module.donated:
+            place = self.plan.placements[name]
+            later = [one.buffer for one in self.plan.sharing(place)]
+            if name in dict(self.module.outputs):
+                yield f"donated: {name} is returned as it is"
+            else:
+                yield f"donated: {name}, and its bytes hold {', '.join(later) or 'nothing else'} later"
+
+    def _word(self, place: Placement) -> str:
+        """What a buffer is, in a word."""
+        if place is self.plan.fetched.get(place.buffer):
+            return "fetched"
+        return "donated" if place.buffer in self.module.donated else place.role.value
 
     def _table(self, space: Space) -> Iterator[str]:
         least, number = self.lower_bound(space)
@@ -65,7 +85,7 @@ class MemoryMap:
         yield (f"{space.value}: {size_text(self.peak_bytes(space))} at most; "
                f"{size_text(least)} live at once{where}")
         rows = [(str(place.offset_bytes), size_text(place.bytes), place.buffer, str(place.type),
-                 "fetched" if place is self.plan.fetched.get(place.buffer) else place.role.value,
+                 self._word(place),
                  self.bar(place)) for place in self.buffers(space)]
         rows.insert(0, ("at", "bytes", "buffer", "", "", f"kernels 1 to {len(self.module.kernels)}"))
         at, size, name, type, role, _ = (max(map(len, column)) for column in zip(*rows, strict=True))

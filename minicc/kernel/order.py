@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from minicc.graph.ir import Graph, Node
+from minicc.graph.ir import Graph, Node, Type
 from minicc.kernel.ir import Kernel
 from minicc.kernel.positions import view_source
 from minicc.kernel.update import UPDATES, shares_buffer
@@ -48,18 +48,16 @@ def buffer_names(graph: Graph, user_table: Mapping[Node, list[Node]]) -> dict[No
 
 def in_order(kernels: Sequence[Kernel], kept: Collection[str]) -> list[Kernel]:
     """The kernels in an order that can run, and that keeps few elements alive. kept: the outputs' buffers."""
-    dag = _Dag(kernels, kept)
-    eager = dag.order([not keeps for keeps in dag.keeps])
-    orders = [eager, dag.order(dag.wanted(eager)), dag.order(dag.makes)]
-    return [kernels[number] for number in min(orders, key=dag.peak)]
+    return Dag(kernels, kept).best()
 
 
-class _Dag:
+class Dag:
     """Which kernels wait for which; and how many elements each makes, or lets go of."""
 
     def __init__(self, kernels: Sequence[Kernel], kept: Collection[str]) -> None:
+        self.kernels, self.there = kernels, 0  # there: elements of inputs that may go
         writers: dict[str, list[int]] = {}
-        self.sizes: dict[str, int] = {}  # of the buffers that kernels write
+        self.sizes: dict[str, int] = {}  # of the buffers that kernels write, and of inputs that may go
         self.makes, self.keeps = [0] * len(kernels), [False] * len(kernels)
         for number, kernel in enumerate(kernels):
             for op in kernel.outputs:
@@ -77,6 +75,38 @@ class _Dag:
             self.before.append(before)
             touched = {op.buffer for op in (*kernel.reads, *kernel.outputs)}
             self.touches.append((touched & self.sizes.keys()).difference(kept))
+
+    def best(self) -> list[Kernel]:
+        """The kernels in the order that keeps the fewest elements alive, of those that the rules give."""
+        eager = self.order([not keeps for keeps in self.keeps])
+        orders = [eager, self.order(self.wanted(eager)), self.order(self.makes)]
+        return [self.kernels[number] for number in min(orders, key=self.peak)]
+
+    def _readers(self, name: str) -> set[int]:
+        return {n for n, kernel in enumerate(self.kernels) if name in {one.buffer for one in kernel.reads}}
+
+    def can_come_last(self, name: str, number: int) -> bool:
+        """Whether a kernel can be the last that reads a buffer: no other one that does needs it."""
+        stack, seen = list(self._readers(name) - {number}), set[int]()
+        while stack:
+            if (one := stack.pop()) not in seen:
+                seen.add(one)
+                stack += self.before[one]
+        return number not in seen
+
+    def replaced(self, name: str, number: int, output: str) -> None:
+        """Have a kernel write its output onto an input: after all others that read it, and with no bytes of
+        its own."""
+        self.before[number] |= self._readers(name) - {number}
+        self.makes[number] -= self.sizes[output]
+        self.sizes[output] = 0
+
+    def given(self, name: str, type: Type) -> None:
+        """Let go of an input when it has been read for the last time."""
+        self.sizes[name] = type.elements
+        self.there += type.elements
+        for number in self._readers(name):
+            self.touches[number].add(name)
 
     def wanted(self, order: Iterable[int]) -> list[int]:
         """For each kernel, which output needs it first, if those that need the largest buffers come first."""
@@ -130,7 +160,7 @@ class _Dag:
     def peak(self, order: Sequence[int]) -> int:
         """The most elements that are alive at once."""
         last = {name: number for number in order for name in self.touches[number]}
-        alive = most = 0
+        alive = most = self.there
         for number in order:
             alive += self.makes[number]
             most = max(most, alive)

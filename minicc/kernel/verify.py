@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from minicc.errors import CompileError
+from minicc.kernel.donate import onto
 from minicc.kernel.ir import Axis, AxisKind, Block, Guard, Kernel, Module, Operand
 from minicc.kernel.memory import MemoryPlan
 from minicc.kernel.pipeline import PipelinedKernel, Verb
@@ -53,8 +54,8 @@ def verify_plan(plan: MemoryPlan, module: Module) -> None:
 
 def _plan_problems(plan: MemoryPlan, module: Module) -> Iterator[str]:
     end, needed = len(module.kernels), dict[str, set[int]]()
-    for name, _ in (*module.inputs, *((name, None) for name in module.constants)):
-        needed[name] = {0, end}  # and they are there for the next run
+    for name in (*(name for name, _ in module.inputs), *module.constants):
+        needed[name] = {0} if name in module.donated else {0, end}  # else they are there for the next run
     for number, kernel in enumerate(module.kernels):
         for operand in (*kernel.reads, *kernel.outputs):
             needed.setdefault(operand.buffer, set()).add(number)
@@ -73,8 +74,8 @@ def _plan_problems(plan: MemoryPlan, module: Module) -> Iterator[str]:
             yield f"the copy of {name} is there in kernels {copy.first} to {copy.last}, and read in {times}"
     for one, other in combinations((*plan.placements.values(), *plan.fetched.values()), 2):
         begin, start = max(one.first, other.first), max(one.offset_bytes, other.offset_bytes)
-        apart = start >= min(place.offset_bytes + place.bytes for place in (one, other))
-        if one.space is other.space and not apart and begin <= min(one.last, other.last):
+        if one.meets(other) and begin <= min(one.last, other.last) and not (
+                one.last == begin == other.first and onto(module.kernels[begin], one.buffer, other.buffer)):
             yield (f"{one.buffer} and {other.buffer} have bytes of {one.space.value} in common, from {start} "
                    f"on, and both are live in kernel {begin}")
 

@@ -38,11 +38,15 @@ def _planned(at: Levels, inputs: Arrays) -> list[np.ndarray]:
     """The kernels, in the memory that the plan gives them: what one writes, and what is fetched, destroys all
     that lies there."""
     buffers, near, plan = allocate(at.module, _named(at, inputs)), dict[str, np.ndarray](), at.plan
+    for old, new in at.module.donated.items():
+        buffers[old] = buffers[old].copy()
+        if new:  # one array for both: what a step writes, those behind it read
+            buffers[new] = buffers[old].reshape(buffers[new].shape)
 
     def destroy(place: Placement) -> None:
         for other in plan.sharing(place):
             held = near if other is plan.fetched.get(other.buffer) else buffers
-            if other.buffer in held:
+            if other.buffer in held and at.module.donated.get(other.buffer) != place.buffer:
                 held[other.buffer].reshape(-1).view(np.uint8).fill(POISON)
 
     for number, kernel in enumerate(at.module.kernels):
