@@ -115,3 +115,18 @@ def test_packed_programs_give_the_same_bits_by_blocks_and_step_by_step(
     got, _ = report_of(lambda x, y: x @ y, x, y)
     want = integers(x) @ integers(y)
     assert np.allclose(got, want.astype(got.dtype), rtol=2**-8 if dtype == "bf16" else 0)
+
+
+def test_rows_of_bf16_go_from_memory_to_the_matrix_units_as_they_lie():
+    x, y = whole((128, 128), "bf16"), whole((128, 128), "bf16", 1)
+    program = mc.compile(lambda x, y: mc.einsum("mk,kn->mn", x, y), x, y, device="tpu:v5e").program
+    loads, pushes = ({op.dst if op.op == "vld" else op.srcs[0] for bundle in program.bundles
+                      for op in bundle.ops if op.op.startswith(name)} for name in ("vld", "vmat"))
+    assert pushes <= loads
+
+
+def test_a_float_that_is_rounded_and_stored_is_packed_once():
+    x = whole((128, 128), "f32")
+    program = mc.compile(lambda x: (x + 1.0).astype("bf16"), x, device="tpu:v5e").program
+    names = [op.op for bundle in program.bundles for op in bundle.ops]
+    assert names.count("vpack.bf16") == names.count("vadd.f32") and "vunpack.bf16" not in names

@@ -23,6 +23,7 @@ from math import gcd
 from typing import NamedTuple
 
 from minicc.errors import Loc
+from minicc.graph.dtypes import DType
 from minicc.tpu.isa import Address, Attr, Bundle, Instr, Operand, Reg
 from minicc.tpu.machine import TPUSpec
 from minicc.tpu.ops import OPS
@@ -58,6 +59,7 @@ class Writer:
     _known: dict[tuple, Reg] = field(default_factory=dict)
     _latest: dict[str, dict[tuple, None]] = field(default_factory=lambda: {kind: {} for kind in _REMEMBERED})
     _count: dict[str, int] = field(default_factory=dict)
+    rounded: dict[tuple[Operand, DType], Operand] = field(default_factory=dict)  # by packing -> from what
     _multiples: dict[Reg, int] = field(default_factory=dict)  # of what the counters of loops are multiples
     _xlu: int = 0
 

@@ -161,14 +161,14 @@ class Body:
         many rows are packed into one, which is in the mask if the first of them is."""
         row, panel = place
         if frame.dense:
-            left = self._left(frame.cols, panel, LANES, LANES * SUBLANES)
+            left = self.left(frame.cols, panel, LANES, LANES * SUBLANES)
             return None if left == LANES * SUBLANES else self.write.op("vcmask.linear", left)
-        rows, cols = self._left(frame.rows, row, 1, SUBLANES), self._left(frame.cols, panel, LANES, LANES)
+        rows, cols = self.left(frame.rows, row, 1, SUBLANES), self.left(frame.cols, panel, LANES, LANES)
         if (rows, cols) == (SUBLANES, LANES):
             return None
         return self.write.op("vcmask", self.write.div(self.write.add(rows, fit - 1), fit), cols)
 
-    def _left(self, axis: str | None, at: At, scale: int, unit: int) -> Scalar:
+    def left(self, axis: str | None, at: At, scale: int, unit: int) -> Scalar:
         """Elements of the axis from a place on, if they may be fewer than `unit`; a loop over whole units
         has always as many."""
         if axis is None:
@@ -246,9 +246,29 @@ class Nest:
             return unpacked(write, home.packed, loaded)
         first = At(at.counter, at.offset - number * SUBLANES)
         place = (row, first) if home.frame.dense else (first, panel)
+        return unpacked(write, home.packed, self.packed(home, place), number)
+
+    def packed(self, home: Home, place: Place) -> Operand:
+        """A whole register of a packed block."""
         if (home, *place) not in self.known:
-            self.known[home, *place] = write.op("vld", self.address(home, *place))
-        return unpacked(write, home.packed, self.known[home, *place], number)
+            self.known[home, *place] = self.body.write.op("vld", self.address(home, *place))
+        return self.known[home, *place]
+
+    def as_pushed(self, block: Block, place: Place) -> Operand | None:
+        """A register of a packed block as a matrix unit takes it, with zeros beyond its last column; None if
+        it does not lie like that, or has not all of its rows."""
+        body, frame = self.body, self.frame
+        home = body.made.get((block, frame), body.refs[block.attrs["ref"]] if block.op == "load" else None)
+        if not home or home.frame != frame or home.packed is not block.dtype or home.cut or frame.one_row:
+            return None
+        (row, panel), unit = place, SUBLANES * block.dtype.per_word
+        aligned = row.offset % unit == body.write.multiple(row.counter) % unit == 0
+        if not aligned or body.left(frame.rows, row, 1, unit) != unit:
+            return None
+        value, columns = self.packed(home, place), body.left(frame.cols, panel, LANES, LANES)
+        if columns == LANES:
+            return value
+        return body.write.op("vsel", body.write.op("vcmask", SUBLANES, columns), value, 0)
 
     def line(self, home: Home, number: int, panel: At) -> Operand:
         """One row of a block, in all sublanes."""

@@ -31,7 +31,7 @@ from functools import partial
 from itertools import groupby
 
 from minicc.errors import CompileError
-from minicc.graph.ir import DType
+from minicc.graph.ir import BF16, DType
 from minicc.kernel.ir import Block, Guard, Module, Operand
 from minicc.kernel.memory import MemoryPlan
 from minicc.kernel.pipeline import Command, PipelinedKernel, Verb, axes_inside
@@ -74,9 +74,7 @@ class _KernelCode:
             rows = self.layout.vmem_rows(frame, dtype)
             if seen := self.seen_through(self.operands[name]):
                 self.matrix, rows = self.kept(f"{name}.matrix", frame, dtype), seen.vmem_rows
-            home = Home(self.allocate(name, depth * rows, dtype.name), 0, frame,
-                        self.layout.pitch(frame, dtype), packed=dtype)
-            self.slots[name] = Slots(write, home, rows, depth)
+            self.slots[name] = Slots(write, self.packed(name, frame, dtype, depth * rows), rows, depth)
             self.semaphores.append(Semaphore(f"{self.kernel.name}.{name}.sem", depth))
 
     def allocate(self, name: str, rows: int, dtype: str) -> str:
@@ -85,6 +83,11 @@ class _KernelCode:
         self.buffers.append(buffer)
         self.base_row += rows
         return buffer.name
+
+    def packed(self, name: str, frame: Frame, dtype: DType, rows: int) -> Home:
+        """So many rows of VMEM for blocks as copies bring them: if narrow, several rows lie in one."""
+        buffer = self.allocate(name, rows, dtype.name)
+        return Home(buffer, 0, frame, self.layout.pitch(frame, dtype), packed=dtype)
 
     def kept(self, name: str, frame: Frame, dtype: DType) -> Home:
         """VMEM for a block that never leaves the kernel: it has a word for each element, as registers do."""
@@ -110,8 +113,11 @@ class _KernelCode:
         return found
 
     def temp(self, block: Block, frame: Frame) -> Home:
-        """VMEM for a value that the body keeps."""
-        return self.kept(f"temp{len(self.buffers)}", frame, block.dtype)
+        """VMEM for a value that the body keeps; bf16 in rows lies as the matrix units take it, packed."""
+        name, dtype = f"temp{len(self.buffers)}", block.dtype
+        if dtype is not BF16 or not frame.rows:
+            return self.kept(name, frame, dtype)
+        return self.packed(name, frame, dtype, self.layout.vmem_rows(frame, dtype))
 
     # ---- the grid ----
 

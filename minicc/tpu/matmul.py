@@ -38,6 +38,7 @@ from minicc.tpu.layout import Frame, Home, Layout
 from minicc.tpu.machine import LANES, SUBLANES, TPUSpec
 from minicc.tpu.outer import outer, small
 from minicc.tpu.recipes import EXPENSIVE, RECIPES
+from minicc.tpu.words import packed
 
 if TYPE_CHECKING:
     from minicc.tpu.body import Body, Nest
@@ -247,6 +248,8 @@ class _Streams:
     def packed(self, nest: Nest, block: Block, digit: Scalar, rows: list[At], panel: At) -> Operand:
         """Rows of an operand as an MXU takes them, or those of one digit of it; zeros behind them."""
         write, dtype, parts = self.body.write, block.dtype, list[Operand]()
+        if dtype is BF16 and rows and (whole := nest.as_pushed(block, (rows[0], panel))) is not None:
+            return whole
         for row in rows:
             part = nest.masked(block, (row, panel), 0.0 if dtype.kind == "f" else 0)
             if dtype.kind == "i" and not dtype.narrow:
@@ -254,4 +257,4 @@ class _Streams:
                 part = write.op("vand.u32", write.op("vshrl.u32", part, places), 255)
             parts.append(write.op("vcvt.s32.f32", part) if dtype.kind == "i" else part)
         parts += [0.0] * (self.unit // SUBLANES - len(parts))
-        return write.op("vpack.bf16", *parts) if self.form else parts[0]
+        return packed(write, BF16, parts) if self.form else parts[0]

@@ -68,8 +68,9 @@ def compare(write: Writer, dtype: DType, x: Operand, y: Operand, direction: str)
 # ---- packed rows ----
 
 def packed(write: Writer, dtype: DType, rows: Sequence[Operand]) -> Operand:
-    """A register of a narrow dtype: rows 0-7, 8-15 and so on of a tile, or the same for those that lack."""
-    rows = [write.vector(one) for one in rows]
+    """A register of a narrow dtype: rows 0-7, 8-15 and so on of a tile, or the same for those that lack. What
+    was rounded to that dtype before need not be, since packing rounds."""
+    rows = [write.vector(write.rounded.get((one, dtype), one)) for one in rows]
     return write.op(f"vpack.{PACKED[dtype][0]}", *rows, *rows[:1] * (dtype.per_word - len(rows)))
 
 
@@ -138,7 +139,11 @@ def low_bits(write: Writer, x: Operand, dtype: DType) -> Operand:
 
 def round_float(write: Writer, x: Operand, dtype: DType) -> Operand:
     """An f32 as the nearest number of a narrower dtype, halfway the even one: packed, and unpacked."""
-    return x if dtype is F32 else unpacked(write, dtype, packed(write, dtype, [x]))
+    if dtype is F32:
+        return x
+    result = unpacked(write, dtype, packed(write, dtype, [x]))
+    write.rounded[result, dtype] = x
+    return result
 
 
 # ---- integer division ----
