@@ -8,8 +8,13 @@
                                     multiply(%9, %9); ...                      the rules as ever, on %9
 
 A deep network keeps every layer's insides until the backward pass comes back to them; memory then grows with
-the depth. Of a checkpointed function only the inputs are kept, for the price of one more forward pass. In: a
-function. Out: one that gives the same values and the same gradients. Invariants:
+the depth. Of a checkpointed function only the inputs are kept, for the price of one more forward pass. Only
+what lies between inputs and outputs can shrink by that. A step of training of GPT-2 small with its blocks
+checkpointed is planned into 1.5 GB in place of 2.7 on the gpu device, and 1.4 in place of 3.1 on a tpu, if it
+is on 1024 tokens; on 128 tokens the weights and the new weights take 0.996 of 0.998 GB, and nothing falls:
+there donate the weights (jit's donate_argnums), for 0.7 GB. 1024 tokens, checkpointed, then take 1.0.
+
+In: a function. Out: one that gives the same values and the same gradients. Invariants:
 - The barrier is a node that no rule removes. Without it the second computation would be the first one:
   hash-consing finds them equal.
 - Its further operands say after what it comes: nothing is computed again before the gradient arrives, and

@@ -28,7 +28,7 @@ from minicc.trace import Step
 def donate(module: Module, given: Collection[str], *, log: list[Step] | None = None) -> Module:
     """The module with these inputs given away. log: what becomes of each."""
     outputs = {name for name, _ in module.outputs}
-    dag, donated = Dag(module.kernels, outputs), dict[str, str]()
+    dag, donated = Dag(module.kernels, outputs, module.waits), dict[str, str]()
     wanted = [(name, type) for name, type in module.inputs if name in given]
     for name, type in sorted(wanted, key=lambda pair: -pair[1].elements):
         donated[name], why = name if name in outputs else "", "it is returned as it is"

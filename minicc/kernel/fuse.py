@@ -33,7 +33,7 @@ from minicc.graph.ir import Graph, Node, users
 from minicc.kernel.alike import LEAVES, Made, Workshop
 from minicc.kernel.cost import Target
 from minicc.kernel.ir import Kernel, Module
-from minicc.kernel.order import buffer_names, in_order
+from minicc.kernel.order import Waits, buffer_names, in_order, waiting
 from minicc.kernel.positions import view_source
 from minicc.kernel.pull import Illegal
 from minicc.kernel.update import UPDATES, base_buffer, copy_kernel
@@ -78,6 +78,7 @@ class _State:
     groups: dict[Node, Group] = field(default_factory=dict)
     places: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
     writers: dict[str, Node] = field(default_factory=dict)  # buffer -> the last node that is written there
+    waits: Waits = field(default_factory=dict)
 
     def build(self, roots: Sequence[Node], sides: Sequence[Node] = (), also: Node | None = None) -> Group:
         """The kernel of some nodes. also: one more that is fused in it. Raises: Illegal."""
@@ -99,8 +100,9 @@ class _State:
         return list(dict.fromkeys(self.groups[root] for user in consumers for root in self.places[user]))
 
     def needed_by(self, group: Group) -> set[Group]:
-        """The kernels that write what a kernel reads, or updates."""
-        writers = {self.writers[buffer] for buffer in group.made.reads & self.writers.keys()}
+        """The kernels that write what a kernel reads, updates or waits for."""
+        behind = group.made.reads.union(*[self.waits.get(self.buffer(node), ()) for node in group.nodes])
+        writers = {self.writers[buffer] for buffer in behind & self.writers.keys()}
         writers |= {base_buffer(root) for root in group.roots if root.op in UPDATES}
         return {self.groups[node] for node in writers & self.groups.keys()}
 
@@ -117,8 +119,7 @@ class _State:
 
 
 def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Module:
-    """Group a graph into kernels. log receives a Step for each node: fused or not, and why, with both
-    costs."""
+    """Group a graph into kernels. log receives a Step for each node: fused or not, why, and both costs."""
     nodes, exact, log = graph.nodes(), log is not None, [] if log is None else log
     user_table = {node: [one for one in found if _reads(one, node)] for node, found in users(nodes).items()}
     names = buffer_names(graph, user_table)
@@ -134,11 +135,12 @@ def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Modu
         reason = _decide(state, node, consumers, needed.get(node, ""), exact)
         about = tuple(state.buffer(root) for root in state.places[node])
         log.append(replace(reason, what=f"{state.names[node]} {node.op}", about=about, at=graph.lines(node)))
+    state.waits = waiting(graph, {node: names[node] for node in state.groups}, state.places)
     _join(state, [node for node in nodes if node in state.groups], log)
     groups = {id(group): group for node in nodes if (group := state.groups.get(node))}
     kernels = [kernel for group in groups.values() for kernel in _with_copy(state, group)]
     kept = {names[view_source(value).node] for value in graph.outputs}
-    return _module(state, _named(in_order(kernels, kept)))
+    return _module(state, _named(in_order(kernels, kept, state.waits)))
 
 
 def _reads(user: Node, node: Node) -> bool:
@@ -394,4 +396,5 @@ def _module(state: _State, kernels: tuple[Kernel, ...]) -> Module:
     outputs = tuple((state.buffer(view_source(value).node), value.type) for value in graph.outputs)
     used = {operand.buffer for kernel in kernels for operand in kernel.reads} | {name for name, _ in outputs}
     arrays = {state.buffer(node): node.attrs["value"] for node in graph.nodes() if node.op == "constant"}
-    return Module(graph.name, kernels, inputs, outputs, {k: v for k, v in arrays.items() if k in used})
+    arrays = {name: arrays[name] for name in arrays if name in used}
+    return Module(graph.name, kernels, inputs, outputs, arrays, waits=state.waits)

@@ -342,6 +342,7 @@ class Module:
     inputs: (buffer, type) in the order of the graph's inputs. outputs: (buffer, type) likewise; a buffer
     may be an input itself, and the type a reshape of it. constants: buffers that are filled before the
     first run. donated: inputs that may be lost, and the output that is written onto each; see donate.py.
+    waits: buffers, and those that are better written before them; see order.py.
     """
 
     name: str
@@ -350,6 +351,7 @@ class Module:
     outputs: tuple[tuple[str, Type], ...]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
     donated: Mapping[str, str] = field(default_factory=dict)
+    waits: Mapping[str, Collection[str]] = field(default_factory=dict, compare=False)
 
     def __str__(self) -> str:
         ins = ", ".join(f"{name}: {type}" for name, type in self.inputs)
