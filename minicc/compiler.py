@@ -232,8 +232,8 @@ class Compiled:
         """What each pass did and how long it took."""
         return tuple(self.levels.records)
 
-    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs for these inputs, in the order of the graph's."""
+    def run(self, arrays: Sequence[np.ndarray], checks: bool = True) -> list[np.ndarray]:
+        """The outputs for these inputs, in the graph's order. checks: whether a tpu looks for races."""
         started = perf_counter()
         with speaking_of(self.lines):
             checked = check_inputs(self.raw_graph, arrays)
@@ -242,7 +242,7 @@ class Compiled:
             buffers |= self.module.constants
             shared = set(buffers)  # with the caller, or with other runs
             try:
-                self._execute(buffers)
+                self._execute(buffers, checks)
             except MemoryError as error:
                 raise CompileError("run", "this computer's own memory is too small", got=error) from None
         for hook in on_run:
@@ -254,34 +254,41 @@ class Compiled:
             shared.add(name)
         return outputs
 
-    def _execute(self, buffers: dict[str, np.ndarray]) -> None:
+    def _execute(self, buffers: dict[str, np.ndarray], checks: bool) -> None:
         """Fill in the outputs."""
         self.reports.clear()
         if not self.module.kernels:
             return  # every output is an input or a constant
         if isinstance(self.levels.program, Program):
-            self.reports.append(run_tpu(self.levels.program, buffers))
+            self.reports.append(run_tpu(self.levels.program, buffers, checks=checks))
             buffers |= self.reports[0].outputs
         elif self.mode == "lane":
             self.reports.extend(self.levels.program.run_lane(buffers))
         else:
             self.levels.program.run(buffers)
 
-    def profile(self) -> TPUProfile | GPUProfile:
+    def profile(self, values: bool = True) -> TPUProfile | GPUProfile:
         """Where the cycles of the last run went, or those of a run on zeros if there was none.
 
-        On a gpu it is lane mode that counts.
+        On a gpu it is lane mode that counts. values=False: the cycles of a tpu that computes nothing, for
+        programs that are too large to run here.
+        Raises: CompileError if there is nothing to count, or if without values nobody knows what would run.
         """
         if not self.module.kernels:
             raise CompileError("profile", "there is nothing to count", got="a program without kernels",
                                hint="its outputs are inputs or constants")
-        if not self.reports:
+        spec = self.levels.device.spec
+        if not values and not isinstance(spec, TPUSpec):
+            raise CompileError("profile", "a gpu counts what runs, values and all", got="values=False",
+                               need="a tpu", hint='device="tpu"')
+        if values and not self.reports:
             counting = replace(self, mode="lane")  # its reports are the same list
             counting.run([np.zeros(value.shape, value.dtype.numpy) for value in self.raw_graph.inputs])
-        spec = self.levels.device.spec
         if isinstance(spec, TPUSpec):
             moved = [type.elements * WORD_BYTES for _, type in (*self.module.inputs, *self.module.outputs)]
-            return TPUProfile(spec, self.reports[0], sum(moved), self.events)
+            with speaking_of(self.lines):
+                report = self.reports[0] if values else run_tpu(self.levels.program, {}, values=False)
+            return TPUProfile(spec, report, sum(moved), self.events)
         return GPUProfile(self.device, tuple(self.reports))
 
     def events(self) -> tuple[Event, ...]:

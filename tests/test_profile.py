@@ -37,6 +37,11 @@ def test_without_a_sweep_every_cycle_has_a_cause(capsys: pytest.CaptureFixture[s
     assert row["hbm_bytes"] == 3 * 256 * 256 * 4  # two inputs and the output, each once
 
 
+def test_without_values_the_cycles_are_the_same(capsys: pytest.CaptureFixture[str]):
+    same = [profile(["-c", DENSE, *words], capsys)[1] for words in ([], ["--no-values"])]
+    assert same[0] == same[1]
+
+
 def test_a_gpu_counts_threads(capsys: pytest.CaptureFixture[str]):
     code, out, _ = profile(["-c", "rand(64) + 1.0", "--device", "gpu"], capsys)
     assert code == 0 and "emulated thread by thread" in out

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 
+import minicc as mc
 from minicc.errors import MachineFault
+from minicc.tools.bench import Adapter
+from minicc.tools.workloads import TINY
 from minicc.tpu import emulator
 from minicc.tpu.emulator import Run, run
 from minicc.tpu.isa import Program
@@ -58,6 +62,14 @@ def run_text(source: str, file: str = "", **options: bool | int) -> tuple[dict[s
     inputs = random_inputs(program)
     result = run_both(program, inputs, **options)
     return {name: array.astype(np.float64) for name, array in inputs.items()}, result
+
+
+def tiny(name: str) -> None:
+    """Run one of the bench's small programs on the emulated TPU, through the public face."""
+    workload = TINY[name]
+    arrays = workload.make(np.random.default_rng(0), **workload.sizes)
+    params, data = ([mc.Tensor(array) for array in group] for group in arrays)
+    mc.compile(partial(workload.run, Adapter), params, data, device="tpu:v5e")(params, data)
 
 
 def fault_of(source: str, **options: bool | int) -> MachineFault:

@@ -75,6 +75,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     programs.arguments(parser)
     parser.add_argument("--sweep", action="append", default=[], metavar="NUMBER=V,V,...",
                         help="try these values of a number of `minicc machines`; once or twice")
+    parser.add_argument("--no-values", dest="values", action="store_false",
+                        help="count cycles and compute nothing, so that it is quick at any size; tpu only")
     parser.add_argument("--chart", metavar="FILE", help="draw the sweep, as .svg or .png")
     parser.add_argument("--trace", metavar="FILE", help="write a trace for chrome://tracing, without --sweep")
 
@@ -93,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     spec = find(options.device).spec
     if not isinstance(spec, TPUSpec):
         raise CompileError("profile", "only a TPU is swept", got=options.device, hint="--device tpu")
-    points = list(sweep(loaded[0], spec, sweeps))
+    points = list(sweep(loaded[0], spec, sweeps, options.values))
     lines = [f"{loaded[0].compiled.graph.name} on {options.device}, emulated"]
     lines += (grid if len(sweeps) > 1 else table)(points, sweeps)
     data = [{**point.values, "us": point.us, "cycles": point.profile and point.profile.cycles,
@@ -116,7 +118,7 @@ def _check_files(options: argparse.Namespace, sweeps: Mapping[str, list[str]]) -
 
 def _profiles(loaded: Sequence[programs.Loaded], options: argparse.Namespace) -> int:
     """Print the profiles, and save the trace of the only one."""
-    found = [profile_of(each.compiled, each) for each in loaded]
+    found = [profile_of(each.compiled, each, options.values) for each in loaded]
     text = "\n\n".join(f"{each.compiled.graph.name}\n{profile}" if len(loaded) > 1 else str(profile)
                        for each, profile in zip(loaded, found, strict=True))
     data = [{"name": each.compiled.graph.name, "cycles": profile.cycles, "causes": dict(profile.causes),
@@ -133,11 +135,11 @@ def _profiles(loaded: Sequence[programs.Loaded], options: argparse.Namespace) ->
     return 0
 
 
-def profile_of(compiled: Compiled, loaded: programs.Loaded) -> object:
-    """The profile of a run on the program's own arrays, where it has some."""
-    if loaded.arrays is not None:
+def profile_of(compiled: Compiled, loaded: programs.Loaded, values: bool) -> object:
+    """The profile of a run on the program's own arrays, where it has some; or of one without values."""
+    if values and loaded.arrays is not None:
         compiled.run(list(loaded.arrays))
-    return compiled.profile()
+    return compiled.profile(values)
 
 
 # ---- sweeps ----
@@ -158,22 +160,23 @@ def read_sweeps(words: Sequence[str]) -> dict[str, list[str]]:
     return sweeps
 
 
-def sweep(loaded: programs.Loaded, spec: TPUSpec, sweeps: Mapping[str, list[str]]) -> Iterator[Point]:
+def sweep(loaded: programs.Loaded, spec: TPUSpec, sweeps: Mapping[str, list[str]],
+          values: bool = True) -> Iterator[Point]:
     """Compile and run the program for every combination of values.
 
     Raises: CompileError for a number that no machine has, or a value that it cannot have.
     """
-    machines = [(values, spec.changed(values)) for values in
-                (dict(zip(sweeps, chosen, strict=True)) for chosen in product(*sweeps.values()))]
+    machines = [(chosen, spec.changed(chosen)) for chosen in
+                (dict(zip(sweeps, numbers, strict=True)) for numbers in product(*sweeps.values()))]
     progress = Progress()
-    for values, machine in machines:
-        progress.show(", ".join(f"{name}={value}" for name, value in values.items()))
+    for chosen, machine in machines:
+        progress.show(", ".join(f"{name}={value}" for name, value in chosen.items()))
         try:
-            profile = profile_of(compile_graph(loaded.compiled.raw_graph, machine), loaded)
+            profile = profile_of(compile_graph(loaded.compiled.raw_graph, machine), loaded, values)
             assert isinstance(profile, TPUProfile)
-            yield Point(values, profile)
+            yield Point(chosen, profile)
         except CompileError as error:
-            yield Point(values, None, f"{error.stage}: {error.what}")
+            yield Point(chosen, None, f"{error.stage}: {error.what}")
     progress.clear()
 
 

@@ -31,7 +31,7 @@ from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
-from minicc.errors import MachineFault
+from minicc.errors import CompileError, MachineFault
 from minicc.tpu.blocks import NotABlock, understand
 from minicc.tpu.core import Core
 from minicc.tpu.forms import Form, Rows, Span, spans
@@ -41,11 +41,12 @@ from minicc.tpu.memory import WRITTEN, Area, Memory
 from minicc.tpu.source import Access, Block, Reach, compile_block
 from minicc.tpu.stepping import Decoded, Run, Stepper, decode
 from minicc.tpu.tiles import Tiles
-from minicc.tpu.timing import Effect, State, Timing
+from minicc.tpu.timing import Effect, Outline, State, Timing
 from minicc.tpu.vector import KNOWN
 from minicc.tpu.verify import verify
 
 HOT = 2  # the visit at which a block is compiled: one like it counts, too
+UNSEEN = 4096  # iterations at a time, without values
 LOOK = 4  # the bundles by which blocks are found alike, before their forms are
 _compiled: WeakValueDictionary[Form, Block] = WeakValueDictionary()  # by all programs that live
 
@@ -188,24 +189,25 @@ class Emulator(Stepper):
     def leap(self, site: Site) -> bool:
         """Go through a block, if it is certain that nothing can go wrong. Returns: whether it did."""
         registers, units, block = self.core.registers, self.core.units, site.block
-        most = min(site.most, (self.max_bundles - self.issued) // (site.span.end - site.span.start))
+        most = site.most
+        if not self.core.memory.values and site.span.target == site.span.start:
+            most = UNSEEN
+        most = min(most, (self.max_bundles - self.issued) // (site.span.end - site.span.start))
         used = (units[queue][unit] for queue, unit in block.units)
         if most < 1 or any(unit.results or unit.tile for unit in used):
             return False
         try:
             scalars = [registers[reg] for reg in block.scalar_reads]
-            vectors = [registers[reg] for reg in block.vector_reads]
             if any(type(scalar) is not int for scalar in scalars):
                 return False
             batch = Batch(block, scalars, most)
         except (KeyError, MachineFault):  # a register never written, or a division by zero
             return False
-        effects, flags = self.effects(site, batch), self.permits(site, batch)
-        if not effects or flags is None:
+        effects = self.effects(site, batch)
+        if not effects:
             return False
         batch.shorten(len(effects))
-        if block.values and not self.compute(site, batch, vectors, flags or any(
-                vector.known is not KNOWN for vector in vectors)):
+        if self.core.memory.values and block.values and not self.compute(site, batch):
             return False
         registers.update(zip(block.scalar_writes, batch.after[-1], strict=True))
         self.commit(site, batch, effects)
@@ -242,9 +244,10 @@ class Emulator(Stepper):
             first, last, known = low, high, memory.areas[buffer].known
             if address >= 0:
                 first, last = low + min(columns[address]), high + max(columns[address])
-            if first < 0 or last >= len(known) or (memory.flying and self.owned(buffer, first, last, writes)):
+            if first < 0 or last >= len(known) or (
+                    memory.checks and memory.flying and self.owned(buffer, first, last, writes)):
                 return None
-            if b"\0" in known[first:last + 1].tobytes():
+            if memory.checks and b"\0" in known[first:last + 1].tobytes():
                 self.tiles.fresh |= writes
                 flags = flags or not writes
         return flags or any(entry[1][2] < SUBLANES for mxu in self.core.mxus for entry in mxu.results)
@@ -274,9 +277,14 @@ class Emulator(Stepper):
             self.program.apart[key] = self.tiles.independent(site.accesses, starts)
         return self.program.apart[key]
 
-    def compute(self, site: Site, batch: Batch, vectors: list[Any], flags: bool) -> bool:
+    def compute(self, site: Site, batch: Batch) -> bool:
         """The values. Returns: whether there was no fault; if there was, nothing has changed."""
         assert site.block.values
+        registers, flags = self.core.registers, self.permits(site, batch)
+        if flags is None or any(reg not in registers for reg in site.block.vector_reads):
+            return False
+        vectors = [registers[reg] for reg in site.block.vector_reads]
+        flags = flags or any(vector.known is not KNOWN for vector in vectors)
         starts = np.array(batch.addresses, np.int64).reshape(len(batch.after), -1, 1).swapaxes(0, 1)
         self.tiles.begin(len(batch.after), flags)
         try:
@@ -284,7 +292,7 @@ class Emulator(Stepper):
         except MachineFault:
             self.tiles.undo()
             return False
-        self.core.registers.update(zip(site.block.vector_writes, after, strict=True))
+        registers.update(zip(site.block.vector_writes, after, strict=True))
         return True
 
     def commit(self, site: Site, batch: Batch, effects: list[Effect]) -> None:
@@ -324,19 +332,37 @@ def code_of(program: Program) -> Code:
     return _codes[key][1]
 
 
+def _check_outline(program: Program) -> None:
+    """Raises: CompileError if what a program does depends on its data."""
+    for pc, bundle in enumerate(program.bundles):
+        for op in bundle.ops:
+            if op.info.run == "load_word":
+                raise CompileError("tpu run", "without values nobody knows what is looked up", got=op,
+                                   at=op.locs, need=f"no lookup, as at pc {pc:#x}", hint="a run with values")
+
+
 def run(
     program: Program, inputs: dict[str, np.ndarray], *, stepping: bool = False, exposed: bool = False,
-    trace: bool = False, overlap_weights: bool = True, max_bundles: int = 10**8,
+    trace: bool = False, overlap_weights: bool = True, max_bundles: int = 10**8, checks: bool = True,
+    dma: str = "early", values: bool = True,
 ) -> Run:
     """Run a program on its machine.
 
     stepping: one bundle at a time, for those who want to watch. exposed: fault on a register read before its
     latency has passed, instead of stalling. trace: record events. These two are stepped, too.
-    overlap_weights: whether MXU weights load while the array works.
+    overlap_weights: whether MXU weights load while the array works. checks: look for races and garbage. dma:
+    the values of copies move when these start ("early"), or when they are known to be done ("late"): it makes
+    no difference, or there is a race. values=False: cycles and bytes alone, without inputs and outputs, for
+    programs too large to compute.
     Raises: CompileError before the run, MachineFault during it.
     """
+    if dma not in ("early", "late"):
+        raise CompileError("tpu run", "copies have no such time", got=repr(dma), need="early or late")
     code = code_of(program)
-    core = Core(program, Memory(program, inputs), overlap_weights, trace)
+    if not values:
+        _check_outline(program)
+    memory = Memory(program, inputs, checks=checks, late=dma == "late", values=values)
+    core = (Core if values else Outline)(program, memory, overlap_weights, trace)
     if stepping or exposed or trace:
         return Stepper(code.decoded, core, max_bundles, exposed).run()
     return Emulator(program, code, core, code.timings[overlap_weights], max_bundles).run()

@@ -16,10 +16,10 @@ order is not promised. A word in flight may be read only if the copy just reads 
 Timing: a copy starts up for `dma_startup_cycles`, then moves at HBM's bandwidth, after the copies issued
 before it; each contiguous run of elements is charged rounded up to the granule. Copies within the chip have
 a start-up, a bandwidth and a queue of their own, and are charged the rows of VMEM that they touch. Values
-move at the start, which nobody who respects ownership can tell from the end. Real DMA engines run several
-copies side by side and promise no order; the race detector here is the vector-clock idea (FastTrack, 2009)
-shrunk to one thread and its copies. What to read next: vector.py for what a garbage lane may do, core.py for
-the instructions.
+move at the start or, in a run with `dma="late"`, at the end; nobody who respects ownership can tell. Real DMA
+engines run several copies side by side and promise no order; the race detector here is the vector-clock idea
+(FastTrack, 2009) shrunk to one thread and its copies. What to read next: vector.py for what a garbage lane
+may do, core.py for the instructions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from operator import itemgetter, mul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -107,6 +107,11 @@ class Copy:
         for source, target in self.parts:
             source.owned[...], target.owned[...] = (0, 0) if free else (READ, WRITTEN)
 
+    def move(self) -> None:
+        """The values: what is narrower there is extended, what is wider is cut."""
+        for source, target in self.parts:
+            target.words[...] = source.words
+
     def __str__(self) -> str:
         return f"the copy {self.name} started at pc {self.pc:#x}"
 
@@ -166,27 +171,41 @@ def charged_bytes(shape: Shape, strides: Shape, granule: int, itemsize: int = 4)
 
 
 class Memory:
-    """All buffers of a program, and the copies in flight."""
+    """All buffers of a program, and the copies in flight.
 
-    def __init__(self, program: Program, inputs: dict[str, np.ndarray]) -> None:
-        self.program = program
+    checks: whether owners and garbage are looked for. late: whether a copy's values move when it is known to
+    be done, and not when it starts. Without values nothing is held; only the bounds of copies are checked.
+    """
+
+    def __init__(self, program: Program, inputs: dict[str, np.ndarray], *, checks: bool = True,
+                 late: bool = False, values: bool = True) -> None:
+        self.program, self.checks, self.late, self.values = program, checks and values, late, values
         dtypes = {b.name: stored(b) for b in program.buffers}
-        vmem = _arrays((max((b.base_row + b.rows for b in program.vmem), default=0), LANES))
-        smem = _arrays((max((b.base_word + b.words for b in program.smem), default=0),))
+        vmem = self._arrays((max((b.base_row + b.rows for b in program.vmem), default=0), LANES))
+        smem = self._arrays((max((b.base_word + b.words for b in program.smem), default=0),))
         self.areas = {b.name: Area("VMEM", b.name, *vmem, dtypes[b.name]).part(
             itemgetter(slice(b.base_row, b.base_row + b.rows))) for b in program.vmem}
         self.areas |= {b.name: Area("SMEM", b.name, *smem).part(
             itemgetter(slice(b.base_word, b.base_word + b.words))) for b in program.smem}
-        given = _inputs(program, inputs)
+        given = _inputs(program, inputs) if values else {}
         for b in program.hbm:
-            arrays = _arrays(b.shape, dtypes[b.name])
-            if b.role == "input":
+            arrays = self._arrays(b.shape, dtypes[b.name])
+            if b.name in given:
                 arrays = given[b.name], np.ones(b.shape, bool), arrays[2]
             self.areas[b.name] = Area("HBM", b.name, *arrays)
         self.flying: list[Copy] = []
         self.free_at = {"hbm": 0, "local": 0}  # when the last copy issued to each queue is done
         self.charged_bytes = {"hbm": 0, "local": 0}
         self.moved_bytes = Counter[str]()  # by way
+
+    def _arrays(self, shape: Shape, dtype: Any = np.uint32) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Garbage of a shape, and its flags. What nobody will look at is zeros, which cost no memory."""
+        words, known = np.zeros(shape, dtype), np.zeros(shape, bool)
+        if self.values:
+            bits = words.view(f"u{words.itemsize}")
+            bits[...] = POISON >> 32 - 8 * words.itemsize
+            known[...] = not self.checks
+        return words, known, np.zeros(shape, np.uint8)
 
     def _access(self, name: str, row: int, rows: int, stride: int, writes: bool) -> Area:
         """The rows of a load or store, within bounds and in nobody's flight. Raises: MachineFault."""
@@ -232,12 +251,18 @@ class Memory:
     def start(self, copy: Copy, now: int) -> int:
         """Begin a copy: check it, claim both sides, move the values. Returns: the cycle when it is done."""
         self.flying.append(copy)
-        self._check_copy(copy)
-        copy.own()
-        for source, target in copy.parts:  # what is narrower there is extended, what is wider is cut
-            target.words[...], target.known[...] = source.words, True
+        if self.checks:
+            self._check_copy(copy)
+            copy.own()
+        for source, target in copy.parts:
+            if not target.words.flags.writeable:
+                raise fault(f"a copy writes {target}, an input", need="an output, or a temp")
             narrower = min(source.words.itemsize, target.words.itemsize)
             self.moved_bytes[copy.way] += narrower * source.words.size
+            if self.checks:
+                target.known[...] = True
+        if self.values and not self.late:
+            copy.move()
         machine, queue = self.program.machine, "local" if copy.way == "local" else "hbm"
         startup, bytes_per_cycle = {
             "hbm": (machine.dma_startup_cycles, machine.hbm_bytes_per_cycle),
@@ -251,6 +276,10 @@ class Memory:
         """The copies that signal a semaphore own nothing any more: as many waits as starts have seen it."""
         done = [copy for copy in self.flying if copy.semaphore == semaphore]
         self.flying = [copy for copy in self.flying if copy.semaphore != semaphore]
+        for copy in done if self.values and self.late else ():
+            copy.move()
+        if not self.checks:
+            return
         for copy in done:
             copy.own(free=True)
         read = {copy.parts[0][0].name for copy in done if copy.parts}
@@ -271,12 +300,10 @@ class Memory:
                 raise fault(f"uninitialised read of {area}", f"garbage in {place}",
                             "every element written before it is copied")
         for _, target in copy.parts:
-            if not target.words.flags.writeable:
-                raise fault(f"a copy writes {target}, an input", need="an output, or a temp")
             self._check_owners(target, writes=True)
-        rows = [row for _, target in copy.parts for row in _row_addresses(target.words)]
-        if len({*rows}) < len(rows):
-            raise fault(f"the copy writes a row of {target.name} twice", f"{len(rows)} rows",
+        rows = [_row_addresses(target.words) for _, target in copy.parts]
+        if rows and len(np.unique(np.concatenate(rows))) < sum(map(len, rows)):
+            raise fault(f"the copy writes a row of {target.name} twice", f"{sum(map(len, rows))} rows",
                         "rows that keep apart")
 
     def _check_owners(self, part: Area, writes: bool) -> None:
@@ -296,7 +323,7 @@ class Memory:
     def outputs(self) -> dict[str, np.ndarray]:
         """The output arrays. Raises: MachineFault if an element was never written."""
         found = {}
-        for buffer in self.program.hbm:
+        for buffer in self.program.hbm if self.values else ():
             area = self.areas[buffer.name]
             if buffer.role == "output" and not area.known.all():
                 raise fault(f"output {buffer.name} is incomplete",
@@ -318,18 +345,12 @@ def stored(buffer: HbmBuffer | VmemBuffer | SmemBuffer) -> np.dtype:
     return dtype.numpy if dtype.kind == "i" else np.dtype(f"u{dtype.itemsize}")
 
 
-def _row_addresses(words: np.ndarray) -> list[int]:
+def _row_addresses(words: np.ndarray) -> np.ndarray:
     """Where each row of a block begins."""
     spots = np.full(1, words.ctypes.data)
     for size, step in zip(words.shape[:-1], words.strides, strict=False):
         spots = np.add.outer(spots, np.arange(size) * step)
-    return spots.reshape(-1).tolist()
-
-
-def _arrays(shape: Shape, dtype: np.dtype | type = np.uint32) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    dtype = np.dtype(dtype)
-    poison = np.array(POISON >> 32 - 8 * dtype.itemsize, f"u{dtype.itemsize}").view(dtype)
-    return np.full(shape, poison), np.zeros(shape, bool), np.zeros(shape, np.uint8)
+    return spots.reshape(-1)
 
 
 def _inputs(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

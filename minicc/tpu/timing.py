@@ -52,15 +52,20 @@ class State:
     effects: dict[tuple[Any, bool], Effect] = field(default_factory=dict)
 
     def stamp(self, core: Core, now: int) -> None:
-        """Set the times of a core's units."""
+        """Set the times of a core's units; of a clock, whatever else they have."""
         for unit, state in zip(all_units(core), self.units, strict=True):
             unit.free_at = now + state.free
-            if isinstance(unit, Mxu):
-                unit.weights_free_at, unit.drained_at = now + state.weights_free, now + state.drained
-            values = [result[1] for result in unit.results] or [None] * len(state.results)
+            values: list[Any] = [value for _, value in unit.results]
+            if isinstance(core, Clock):
+                values = [None] * len(state.results)
             unit.results.clear()
             unit.results.extend((now + ahead, value)
                                 for ahead, value in zip(state.results, values, strict=True))
+            if isinstance(unit, Mxu):
+                unit.weights_free_at, unit.drained_at = now + state.weights_free, now + state.drained
+                if isinstance(core, Clock):
+                    unit.held, unit.shadow_kind, unit.transposed, kind = state.weights
+                    unit.shadow, unit.product = (NO_ROWS,), Product(kind, NO_ROWS)
 
 
 class Effect(NamedTuple):
@@ -84,7 +89,7 @@ class _Ready(dict[Reg, int]):
         return 0
 
 
-class _Timer(Core):
+class Clock(Core):
     """A core that keeps time and holds no values."""
 
     def execute(self, op: Instr) -> None:
@@ -108,11 +113,22 @@ class _Timer(Core):
             self.unit(op).push(self.now, NO_ROWS)
 
 
+class Outline(Clock):
+    """A clock that computes scalars, and so knows where the program goes."""
+
+    def execute(self, op: Instr) -> None:
+        """What an instruction does, but for the contents of vectors and memory."""
+        if op.info.slot in ("scalar", "misc"):
+            Core.execute(self, op)
+        else:
+            super().execute(op)
+
+
 class Timing:
     """All the states and effects of a program that were met so far."""
 
     def __init__(self, program: Program, code: list[Decoded], overlap_weights: bool) -> None:
-        self.core = _Timer(program, None, overlap_weights)  # type: ignore[arg-type]  # it has no values
+        self.core = Clock(program, None, overlap_weights)  # type: ignore[arg-type]  # it has no values
         self.stepper = Stepper(code, self.core)
         self.states: dict[tuple, State] = {}
 
@@ -127,13 +143,9 @@ class Timing:
         core, stepper = self.core, self.stepper
         core.ready = _Ready(state.ready)
         core.pending.clear()
-        for unit, before in zip(all_units(core), state.units, strict=True):
-            unit.results.clear()
-            if isinstance(unit, Mxu):
-                unit.busy_cycles = before.free  # what is still going in belongs to the past
-                unit.held, unit.shadow_kind, unit.transposed, kind = before.weights
-                unit.shadow, unit.product = (NO_ROWS,), Product(kind, NO_ROWS)
         state.stamp(core, 0)
+        for mxu, before in zip(core.mxus, state.units, strict=False):
+            mxu.busy_cycles = before.free  # what is still going in belongs to the past
         stepper.now = stepper.start = stepper.end = stepper.busy = 0
         stepper.causes.clear()
         for bundle in bundles:
