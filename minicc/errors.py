@@ -57,6 +57,16 @@ def merge_locs(*groups: tuple[Loc, ...]) -> tuple[Loc, ...]:
     return tuple(dict.fromkeys(loc for group in groups for loc in group))
 
 
+def a_type(x: object) -> str:
+    """The type of a Python object, as an error says it.
+
+    >>> a_type("x"), a_type(3)
+    ('a str', 'an int')
+    """
+    name = type(x).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 class MiniccError(Exception):
     """Base of every error minicc raises on purpose.
 

@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from minicc.errors import CompileError
+from minicc.errors import CompileError, a_type
 from minicc.graph.attributes import nearest
 from minicc.graph.ir import Graph
 from minicc.graph.verify import verify as verify_graph
@@ -117,7 +117,7 @@ def run_pass(name: str, default: Callable, *args: Any, **options: Any) -> Any:
     result = slot.function(*args, **options)
     if not isinstance(result, SLOTS[name]):
         raise CompileError("using", f"the function in slot {name} returned the wrong thing",
-                           got=f"a {type(result).__name__}", need=f"a {SLOTS[name].__name__}")
+                           got=a_type(result), need=f"a {SLOTS[name].__name__}")
     if type(result) in VERIFIERS:
         VERIFIERS[type(result)](result, *args)
     return result

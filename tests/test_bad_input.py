@@ -163,10 +163,11 @@ FAMILIES: dict[str, list[tuple[Callable, str]]] = {
         (lambda: mc.rand(10**7, 10**8), "memory is too small"),
         (lambda: mc.optim.SGD(1.0).step([I.float()], [X]), "f32[2,3] for f32[3]"),
         (lambda: mc.optim.SGD(1.0).step(1.0, "a"), "a str"),
-        (lambda: mc.optim.Adam(1.0).step(X, X, 3), "not this optimiser's state. got a int"),
+        (lambda: mc.optim.Adam(1.0).step(X, X, 3), "not this optimiser's state. got an int"),
         (lambda: mc.optim.Adam(1.0).step(X, X, {"step": I}), "got ['step']; need ['step', 'mean', 'square']"),
         (lambda: mc.optim.Adam(1.0, beta2=1.0).step(X, X), "0 or more, less than 1"),
         (lambda: mc.optim.clip_by_global_norm(X, -1.0), "more than 0"),
+        (lambda: mc.optim.Adam(1.0).init({"w": "a"}), "not numeric. got a str"),
         (lambda: mc.optim.global_norm({"w": "a"}), "tree.w is not a Tensor"),
     ],
     "the rest": [
@@ -175,6 +176,22 @@ FAMILIES: dict[str, list[tuple[Callable, str]]] = {
         (lambda: mc.histogram(X, 3, ("a", "b")), "('a', 'b')"),
         (lambda: mc.jacrev(lambda x, y: x * y, (0, 1))(X, X), "one integer"),
         (lambda: mc.io.save(3, X), "got 3; need .npz"), (lambda: mc.io.load(None), "got None; need .npz"),
+    ],
+    "what was called is named, not what it is made of": [
+        (lambda: X.softmax(5), "softmax: there is no such axis"), (lambda: X.mean(7), "mean: there is no"),
+        (lambda: mc.zeros(-1), "zeros: a size is negative"), (lambda: mc.one_hot(I, -1), "one_hot: a size"),
+        (lambda: mc.tensordot(X, X, ([0], [0, 1])), "tensordot: contracted axes do not pair up"),
+        (lambda: mc.linear(X, X, mc.ones(7)), "linear: shapes do not broadcast"),
+        (lambda: X.diagonal(axis1=0, axis2=0), "diagonal: there is no such axis"),
+        (lambda: X.allclose(mc.ones(5)), "allclose: shapes do not broadcast"),
+        (lambda: mc.random.normal(K, (2, -1)), "normal: a size is negative"),
+        (lambda: X.masked_fill(X > 0, "a"), "masked_fill: the data is not numeric"),
+    ],
+    "shapes of no sense": [
+        (lambda: X.reshape(-1, -1), "these are not sizes. got [-1, -1]; need numbers from 0, and -1 once"),
+        (lambda: X.reshape(-2, -3), "these are not sizes"), (lambda: X.unfold(0, 2, 0), "got 2 of 2"),
+        (lambda: X.average(weights=mc.ones(3)), "average: the weights do not fit. got f32[3]"),
+        (lambda: X.average(0, weights=mc.ones(3)), "average: the weights do not fit. got f32[3]"),
     ],
     "reductions": [
         (lambda: X.mean(7), "got 7; need -2 .. 1"), (lambda: X.var(ddof="a"), "var: expected a number"),
@@ -188,7 +205,7 @@ FAMILIES: dict[str, list[tuple[Callable, str]]] = {
     "random": [
         (lambda: mc.random.key(1.5), "key: expected integers"),
         (lambda: mc.random.key(-1), "this is not a seed"),
-        (lambda: mc.random.bits(0), "not a key. got a int"),
+        (lambda: mc.random.bits(0), "not a key. got an int"),
         (lambda: mc.random.split(X), "f32[2,3]; need u32[2]"),
         (lambda: mc.random.uniform(mc.random.split(K)), "u32[2,2]; need u32[2]"),
         (lambda: mc.random.uniform(K, (), "a"), "expected a number"),
@@ -201,7 +218,7 @@ FAMILIES: dict[str, list[tuple[Callable, str]]] = {
     ],
     "numpy": [
         (lambda: np.add(X, X, out=np.ones((2, 3))), "plain call"), (lambda: np.add.reduce(X), "plain call"),
-        (lambda: np.exp(X, where=True), "plain call"), (lambda: np.linalg.svd(X), "np.svd"),
+        (lambda: np.exp(X, where=True), "plain call"), (lambda: np.linalg.svd(X), "np.linalg.svd"),
         (lambda: np.sum(X, out=np.ones(1)), "'out'"), (lambda: np.sort(X, kind="stable"), "'kind'"),
         (lambda: np.where(X > 0), "missing a required argument"), (lambda: np.fft.fft(X), "np.fft"),
         (lambda: np.mean(X, dtype=np.float64), "'dtype'"), (lambda: np.concatenate([X, I]), "concatenate"),

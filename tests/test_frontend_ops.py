@@ -272,6 +272,10 @@ def test_nan_counts_in_plain_reductions_and_is_first_of_extremes():
     assert t.argmin(1, keepdims=True).shape == (2, 1) and t.argmax(keepdims=True).shape == (1, 1)
 
 
+def test_acosh_of_what_is_below_one_is_not_a_number_however_large():
+    assert np.isnan(mc.acosh([-np.inf, -1e30, -3.0, 0.5]).numpy()).all()
+
+
 def test_statistics_norms_and_comparisons_of_whole_tensors():
     x = np.float32(RANDOM.standard_normal((4, 9)))
     wide, t = x.astype(np.float64), Tensor(x)
@@ -279,6 +283,8 @@ def test_statistics_norms_and_comparisons_of_whole_tensors():
     assert error(t.std(0, correction=1), wide.std(0, ddof=1)) < 3e-6
     assert error(t.cov(), np.cov(wide)) < 1e-5 and error(t.corrcoef(), np.corrcoef(wide)) < 1e-5
     assert error(t.average(0, weights=t * t), np.average(wide, 0, weights=wide * wide)) < 3e-5
+    weights = np.arange(1.0, wide.shape[0] + 1)
+    assert error(t.average(0, weights=weights.tolist()), np.average(wide, 0, weights=weights)) < 3e-5
     for order in (1, 2, 3, 0, np.inf, -np.inf):
         assert error(t.norm(order, axis=1), np.linalg.norm(wide, order, axis=1)) < 3e-6
     assert mc.grad(lambda x: x.norm())(mc.zeros(3)).tolist() == [0, 0, 0]

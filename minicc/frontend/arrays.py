@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from minicc.errors import DtypeError, Loc, OutOfRangeError
+from minicc.errors import DtypeError, Loc, OutOfRangeError, a_type
 from minicc.frontend.scope import fail, user_line
 from minicc.graph.dtypes import decode, encode
 from minicc.graph.ir import BF16, BOOL, DTYPES, F16, F32, I8, I16, I32, U8, U32, DType
@@ -78,7 +78,7 @@ def _found(data: Any, array: np.ndarray) -> DType:
         hint = ".astype(np.int32) for numbers; (bits.astype(np.uint32) << 16).view(np.float32) for bf16"
         fail("Tensor", "minicc has no such dtype", "an array of uint16", ", ".join(DTYPES), hint, DtypeError)
     if name not in NAMES and name not in _ROUNDED:
-        got = f"a {type(data).__name__} that numpy reads as {name}"
+        got = f"{a_type(data)} that numpy reads as {name}"
         fail("Tensor", "the data is not numeric", got, "numbers or bools", kind=DtypeError)
     return NAMES.get(name) or _ROUNDED[name]
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-from minicc.errors import CompileError, DtypeError, ShapeError
+from minicc.errors import CompileError, DtypeError, ShapeError, a_type
 from minicc.frontend.checkpoint import Recomputed, move_out
 from minicc.frontend.primitives import as_argument, as_integer, as_integers, as_tensor, node
 from minicc.frontend.pytree import flatten, tree_map, unflatten
@@ -126,7 +126,7 @@ def _loss(result: Any, has_aux: bool) -> Tensor:
     loss = result[0] if has_aux and pair else result
     if not isinstance(loss, Tensor) or has_aux and not pair:
         need, hint = "(f32[], anything)" if has_aux else "f32[]", "has_aux says which; is a return missing?"
-        fail("grad", "the loss is not a Tensor", f"a {type(result).__name__}", need, hint, DtypeError)
+        fail("grad", "the loss is not a Tensor", a_type(result), need, hint, DtypeError)
     if loss.shape or loss.dtype.kind != "f":
         kind = ShapeError if loss.shape else DtypeError
         fail("grad", "the loss is not one float", loss.type, "f32[]", ".mean() or .sum()", kind)
@@ -137,7 +137,7 @@ def _outputs(result: Any) -> list[Tensor]:
     """The leaves of what the function returned, all tensors of floats."""
     for path, x in flatten(result, "the result")[0]:
         if not isinstance(x, Tensor) or x.dtype.kind != "f":
-            got = x.type if isinstance(x, Tensor) else f"a {type(x).__name__}"
+            got = x.type if isinstance(x, Tensor) else a_type(x)
             fail("vjp", f"{path} has no gradient", got, "tensors of floats", "return only those", DtypeError)
     return [x for _, x in flatten(result)[0]]
 
@@ -153,7 +153,7 @@ def _numbers(fn: Callable, argnums: int | Sequence[int], args: tuple) -> tuple[i
 
 def _function(name: str, fn: Any) -> None:
     if not callable(fn):
-        fail("grad", "this is not a function", f"a {type(fn).__name__}",
+        fail("grad", "this is not a function", a_type(fn),
              hint=f"{name}(f)(x), not {name}(f(x))", kind=CompileError)
 
 
@@ -254,7 +254,7 @@ def jacrev(fn: Callable, argnums: int = 0) -> Callable:
         call = _Traced(fn, _numbers(fn, argnums, args), args, kwargs)
         out, *more = _outputs(call.result)
         if more or not out.size:
-            got = call.result if isinstance(call.result, Tensor) else f"a {type(call.result).__name__}"
+            got = call.result if isinstance(call.result, Tensor) else a_type(call.result)
             fail("jacrev", "the result has no Jacobian", got, "one tensor, of 1 element or more")
         with tracing(call.trace):
             place = reshape(node("iota", axis=0, shape=(out.size,), dtype=I32), out.shape)

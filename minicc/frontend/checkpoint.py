@@ -32,7 +32,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from minicc.errors import CompileError
+from minicc.errors import CompileError, a_type
 from minicc.frontend.primitives import node
 from minicc.frontend.pytree import tree_map
 from minicc.frontend.scope import Trace, current, fail, tracing
@@ -48,7 +48,7 @@ def checkpoint(fn: Callable) -> Callable:
     12.0
     """
     if not callable(fn):
-        fail("checkpoint", "this is not a function", f"a {type(fn).__name__}",
+        fail("checkpoint", "this is not a function", a_type(fn),
              hint="checkpoint(f)(x), not checkpoint(f(x))", kind=CompileError)
 
     @wraps(fn)

@@ -20,7 +20,7 @@ from collections import Counter
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from minicc.errors import CompileError, DtypeError
+from minicc.errors import CompileError, DtypeError, a_type
 from minicc.frontend import ops
 from minicc.frontend.diagonals import diagonal
 from minicc.frontend.primitives import TensorLike, as_float, as_integer, as_tensor, node, normal_axes
@@ -143,7 +143,7 @@ def einsum(subscripts: str, *operands: TensorLike) -> Tensor:
     further axes, which broadcast.
     """
     if not isinstance(subscripts, str):
-        fail("einsum", "the subscripts come first", f"a {type(subscripts).__name__}", "'ij,jk->ik'",
+        fail("einsum", "the subscripts come first", a_type(subscripts), "'ij,jk->ik'",
              kind=DtypeError)
     tensors = [as_tensor(x) for x in operands]
     names, result = _parsed(subscripts, tensors)

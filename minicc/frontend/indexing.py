@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from minicc.errors import CompileError, DtypeError, OutOfRangeError
+from minicc.errors import CompileError, DtypeError, OutOfRangeError, a_type
 from minicc.frontend import ops
 from minicc.frontend import tensor as tensors
 from minicc.frontend.primitives import TensorLike, as_integer, as_integers, as_tensor, node
@@ -134,7 +134,7 @@ def _elements(x: Tensor, axis: int, item: Any) -> range:
     except IndexError:
         _outside(x, axis, item)
     except (TypeError, ValueError):
-        got = item if isinstance(item, slice) else f"a {type(item).__name__}"
+        got = item if isinstance(item, slice) else a_type(item)
         fail("index", "only integers, slices, arrays of integers, masks, '...' and None can index a Tensor",
              got, hint="" if bounds else "x.int()", kind=DtypeError)
     return range(picked, picked + 1) if isinstance(picked, int) else picked

@@ -28,7 +28,7 @@ import numpy as np
 
 from minicc.compiler import Options, compile_graph
 from minicc.devices import Device, find
-from minicc.errors import CompileError, DtypeError, OutOfRangeError
+from minicc.errors import CompileError, DtypeError, OutOfRangeError, a_type
 from minicc.frontend.primitives import as_argument, as_integers
 from minicc.frontend.pytree import Structure, flatten, unflatten
 from minicc.frontend.scope import EAGER, Donated, Trace, current, fail, tracing, user_line
@@ -206,7 +206,7 @@ class Jit:
             outputs, structure = flatten(result, "the result")
             for path, x in outputs or [("the result", result)]:
                 if not isinstance(x, Tensor):
-                    fail("jit", f"{path} of {self.__name__} is not a Tensor", f"a {type(x).__name__}",
+                    fail("jit", f"{path} of {self.__name__} is not a Tensor", a_type(x),
                          "a Tensor, or a dict, list or tuple of them", "is a return missing?", DtypeError)
             values = [trace.lift(x) for _, x in outputs]
         graph = trace.builder.graph(self.__name__, [*inputs, *trace.hidden.values()], values)
@@ -248,7 +248,7 @@ def jit(fn: Callable | None = None, device: str | None = None, *,
         return partial(jit, device=device, static_argnames=static_argnames, donate_argnums=donate_argnums,
                        fast_math=fast_math, precision=precision, tune=tune)
     if not callable(fn):
-        got, hint = f"a {type(fn).__name__}", "jit(f)(x), not jit(f(x))"
+        got, hint = a_type(fn), "jit(f)(x), not jit(f(x))"
         fail("jit", "this is not a function", got, hint=hint, kind=CompileError)
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     return Jit(fn, device, static, donate_argnums, Options(fast_math, precision, tune))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minicc.errors import CompileError, DtypeError
+from minicc.errors import CompileError, DtypeError, a_type
 from minicc.frontend.primitives import (
     TensorLike,
     as_integer,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 def _as_list(op: str, tensors: Any) -> tuple[Tensor, ...]:
     """One or more tensors of one dtype, from a list or along the first axis of a tensor."""
     if not isinstance(tensors, list | tuple) and not getattr(tensors, "ndim", 0):
-        fail(op, "this takes a list of tensors", f"a {type(tensors).__name__}", "a list or tuple",
+        fail(op, "this takes a list of tensors", a_type(tensors), "a list or tuple",
              f"{op}([x, y])", DtypeError)
     if not len(tensors):
         fail(op, "there is nothing to join", "an empty list", "one tensor or more")
@@ -234,7 +234,7 @@ def pad(x: TensorLike, pad_width: Any, mode: str = "constant", constant_values: 
 def windows(x: Tensor, axis: int, size: int, step: int = 1, dilation: int = 1) -> list[Tensor]:
     """For each place in a window that moves along an axis, the elements that lie there, window by window."""
     reach = (size - 1) * dilation + 1
-    count = (x.shape[axis] - reach) // step + 1
+    count = (x.shape[axis] - reach) // max(step, 1) + 1
     if size < 1 or step < 1 or dilation < 1 or count < 1:
         fail("windows", "the window does not fit", f"{size} of {x.shape[axis]} (axis {axis} of {x.type})",
              "window, step and dilation of 1 or more, and a window no longer than the axis")

@@ -12,12 +12,14 @@ next: special.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import unwrap
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from minicc.frontend import catalogue, creation, functional, ops, random, reductions, special
+from minicc.frontend.scope import OPERATIONS
 from minicc.frontend.tensor import Tensor
 
 Function = Callable[..., Any]
@@ -103,4 +105,6 @@ NUMPY: dict[Any, Function] = {
 
 for _name, _function in METHODS.items():
     setattr(Tensor, _name, _function)
+_CODES = [unwrap(f).__code__ for f in (*FUNCTIONS.values(), *RANDOM.values())]
+OPERATIONS.update(code for code in _CODES if code.co_name in FUNCTIONS or code.co_name in RANDOM)
 Tensor._numpy.update(NUMPY)

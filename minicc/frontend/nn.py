@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minicc.errors import DtypeError
+from minicc.errors import DtypeError, a_type
 from minicc.frontend import ops, random
 from minicc.frontend.convolution import conv1d, conv2d, conv3d
 from minicc.frontend.creation import zeros
@@ -60,7 +60,7 @@ def linear_init(inputs: int, outputs: int, draw: Draw | None = None, bias: bool 
 def part(layer: str, params: Params, name: str) -> Tensor:
     """One of a layer's parameters."""
     if not isinstance(params, dict) or name not in params:
-        got = list(params) if isinstance(params, dict) else f"a {type(params).__name__}"
+        got = list(params) if isinstance(params, dict) else a_type(params)
         fail(layer, f"the parameter {name!r} is missing", got, "the dict that its init function makes",
              kind=DtypeError)
     return params[name]

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from minicc.errors import DtypeError
+from minicc.errors import DtypeError, a_type
 from minicc.frontend import ops
 from minicc.frontend.creation import zeros
 from minicc.frontend.primitives import TensorLike, as_argument, as_number, as_tensor
@@ -48,14 +48,14 @@ class Optimiser:
 
     def init(self, params: Any) -> dict[str, Any]:
         """The state before the first step: how many steps were made, and zeros for what is remembered."""
-        memory = {name: tree_map(lambda p: zeros(*p.shape), params) for name in self.remembers}
+        memory = {name: tree_map(lambda p: zeros(*as_tensor(p).shape), params) for name in self.remembers}
         return {"step": zeros(dtype="i32"), **memory}
 
     def step(self, params: Any, gradients: Any, state: Any = None) -> tuple[Any, Any]:
         """The parameters and the state after one step; without a state it is the first."""
         state = self.init(params) if state is None else state
         if not isinstance(state, dict) or not {"step", *self.remembers} <= set(state):
-            got = list(state) if isinstance(state, dict) else f"a {type(state).__name__}"
+            got = list(state) if isinstance(state, dict) else a_type(state)
             fail("step", "this is not this optimiser's state", got, ["step", *self.remembers],
                  "optimiser.init(params)", DtypeError)
         count = state["step"] + 1

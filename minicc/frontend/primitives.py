@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from minicc.errors import DtypeError
+from minicc.errors import CompileError, DtypeError, a_type
 from minicc.frontend import tensor as tensors
 from minicc.frontend.arrays import as_array
 from minicc.frontend.promotion import WEAK, promote
-from minicc.frontend.scope import current, fail, user_line
+from minicc.frontend.scope import current, fail, operation, user_line
 from minicc.graph.infer import build
 from minicc.graph.ir import BOOL, F32, DType
 
@@ -39,7 +39,11 @@ def node(op: str, *operands: Tensor, **attrs: Any) -> Tensor:
     """One operation on tensors of the right types; infer.py complains if they are not."""
     scope = current()
     values = tuple([scope.lift(operand) for operand in operands])
-    return tensors.Tensor._made(build(scope.builder, op, values, attrs, user_line()), scope)
+    try:
+        return tensors.Tensor._made(build(scope.builder, op, values, attrs, user_line()), scope)
+    except CompileError as error:
+        error.stage = operation(error.stage)
+        raise
 
 
 def is_number(x: object) -> bool:
@@ -92,7 +96,7 @@ def first_in_f32(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def as_argument(stage: str, path: str, leaf: Any, hint: str) -> Tensor:
     """A leaf of a function's arguments as a tensor."""
     if not (isinstance(leaf, tensors.Tensor) or is_number(leaf) or hasattr(leaf, "__array__")):
-        fail(stage, f"{path} is not a Tensor", f"a {type(leaf).__name__}",
+        fail(stage, f"{path} is not a Tensor", a_type(leaf),
              "tensors, arrays or numbers, in dicts, lists and tuples", hint, DtypeError)
     return leaf if isinstance(leaf, tensors.Tensor) else tensors.Tensor(leaf)
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minicc.errors import CompileError, DtypeError
+from minicc.errors import CompileError, DtypeError, a_type
 from minicc.frontend import ops, reductions, special
 from minicc.frontend import tensor as tensors
 from minicc.frontend.indexing import take
@@ -59,7 +59,7 @@ def threefry(key: Pair, counter: Pair) -> Pair:
 def _words(key: Tensor) -> Pair:
     """The two words of a key."""
     if not isinstance(key, tensors.Tensor) or key.dtype is not U32 or key.shape != (2,):
-        got = key.type if isinstance(key, tensors.Tensor) else f"a {type(key).__name__}"
+        got = key.type if isinstance(key, tensors.Tensor) else a_type(key)
         hint = "random.key(0), or one that split gave"
         fail("random", "this is not a key", got, "u32[2]", hint, DtypeError)
     return key[0], key[1]

@@ -28,7 +28,7 @@ from minicc.frontend.primitives import (
     torch_names,
 )
 from minicc.frontend.scope import fail
-from minicc.frontend.shapes import reshape
+from minicc.frontend.shapes import broadcast_to, one_axis, reshape
 from minicc.frontend.special import isclose, isnan
 from minicc.graph.ir import F32, I32
 
@@ -74,10 +74,17 @@ def ptp(x: TensorLike, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 
 def average(x: TensorLike, axis: Any = None, weights: TensorLike = None) -> Tensor:
-    """The mean, in which an element may weigh more than another; weights have the shape of x."""
+    """The mean, in which some weigh more than others; weights: one per element, or place of `axis`."""
     if weights is None:
         return mean(x, axis)
-    return ops.sum(as_tensor(x) * weights, axis) / ops.sum(weights, axis)
+    x, weights = as_tensor(x), as_tensor(weights)
+    if weights.shape != x.shape:
+        at = None if axis is None else one_axis("average", x, axis)
+        if at is None or weights.shape != x.shape[at:at + 1]:
+            need = f"the shape of {x.type}, or with an axis a number for each of its places"
+            fail("average", "the weights do not fit", weights.type, need)
+        weights = broadcast_to(reshape(weights, -1, *[1] * (x.ndim - 1 - at)), x.shape)
+    return ops.sum(x * weights, axis) / ops.sum(weights, axis)
 
 
 @first_in_f32

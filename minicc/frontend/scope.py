@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -65,6 +65,21 @@ def user_line() -> tuple[Loc, ...]:
     return override
 
 
+OPERATIONS: set[CodeType] = set()  # the functions that users call by their own names; methods.py fills it
+
+
+def operation(stage: str) -> str:
+    """The operation that the user's line called, if that is known; else this one, which it came down to.
+
+    So softmax(x, axis=5) complains about softmax, and not about the max inside it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_core(frame.f_code.co_filename):
+        stage = frame.f_code.co_name if frame.f_code in OPERATIONS else stage
+        frame = frame.f_back
+    return stage
+
+
 @contextmanager
 def _during(variable: ContextVar[T], value: T) -> Iterator[None]:
     """Have a context variable hold a value inside."""
@@ -83,7 +98,7 @@ def located(locs: tuple[Loc, ...]) -> AbstractContextManager[None]:
 def fail(stage: str, what: str, got: object = "", need: object = "", hint: str = "",
          kind: type[CompileError] = ShapeError) -> NoReturn:
     """Raise the error of this kind at the user's line; what minicc met on the way there is not shown."""
-    raise kind(stage, what, got=got, need=need, at=user_line(), hint=hint) from None
+    raise kind(operation(stage), what, got=got, need=need, at=user_line(), hint=hint) from None
 
 
 # -- scopes --------------------------------------------------------------------------------------------------

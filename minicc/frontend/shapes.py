@@ -39,7 +39,9 @@ def reshape(x: TensorLike, *shape: Any) -> Tensor:
     """The same elements in row-major order under another shape; one size may be -1."""
     x = as_tensor(x)
     sizes = as_integers("reshape", shape)
-    if sizes.count(-1) == 1:
+    if min(sizes, default=0) < -1 or sizes.count(-1) > 1:
+        fail("reshape", "these are not sizes", list(sizes), "numbers from 0, and -1 once at most")
+    if -1 in sizes:
         rest = x.size // max(1, math.prod(size for size in sizes if size != -1))
         sizes = tuple(rest if size == -1 else size for size in sizes)
     return x if sizes == x.shape else node("reshape", x, shape=sizes)

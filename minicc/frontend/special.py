@@ -299,7 +299,7 @@ def asinh(x: Tensor) -> Tensor:
 def acosh(x: Tensor) -> Tensor:
     """What cosh takes to x, from 0 up; NaN for x below 1."""
     over = where(x > HUGE, 1.0, x) - 1
-    exact = log1p(over + sqrt(over * (over + 2)))
+    exact = where(over < 0, math.nan, log1p(over + sqrt(over * (over + 2))))
     return where(x > HUGE, log(where(x > HUGE, x, 1.0)) + math.log(2), exact)
 
 

@@ -229,7 +229,8 @@ class Tensor:
     def __array_function__(self, function: Any, types: Any, inputs: tuple, options: dict[str, Any]) -> Any:
         """The lazy operation that has the name of a numpy function."""
         if function not in self._numpy:
-            fail("numpy", "this numpy function does not take a Tensor", f"np.{function.__name__}",
+            name = f"{function.__module__}.{function.__name__}".replace("numpy", "np", 1)
+            fail("numpy", "this numpy function does not take a Tensor", name,
                  hint="x.numpy() for an array, or the Tensor's own method", kind=DtypeError)
         try:
             signature(self._numpy[function]).bind(*inputs, **options)
