@@ -51,6 +51,7 @@ from minicc.structure import (
     speaking_of,
     structure,
 )
+from minicc.tpu.bound import bound
 from minicc.tpu.emulator import run as run_tpu
 from minicc.tpu.isa import Program
 from minicc.tpu.lower import lower
@@ -288,7 +289,7 @@ class Compiled:
             moved = [type.elements * WORD_BYTES for _, type in (*self.module.inputs, *self.module.outputs)]
             with speaking_of(self.lines):
                 report = self.reports[0] if values else run_tpu(self.levels.program, {}, values=False)
-            return TPUProfile(spec, report, sum(moved), self.events)
+            return TPUProfile(spec, report, sum(moved), bound(self.graph, spec), self.events)
         return GPUProfile(self.device, tuple(self.reports))
 
     def events(self) -> tuple[Event, ...]:

@@ -122,7 +122,8 @@ def _profiles(loaded: Sequence[programs.Loaded], options: argparse.Namespace) ->
     text = "\n\n".join(f"{each.compiled.graph.name}\n{profile}" if len(loaded) > 1 else str(profile)
                        for each, profile in zip(loaded, found, strict=True))
     data = [{"name": each.compiled.graph.name, "cycles": profile.cycles, "causes": dict(profile.causes),
-             "bound": profile.bound, "hbm_bytes": profile.hbm_bytes} if isinstance(profile, TPUProfile)
+             "bound": profile.bound, "bound_cycles": round(profile.least.cycles),
+             "hbm_bytes": profile.hbm_bytes} if isinstance(profile, TPUProfile)
             else {"name": each.compiled.graph.name, "text": str(profile)}
             for each, profile in zip(loaded, found, strict=True)]
     if options.trace:
