@@ -59,6 +59,11 @@ class Area(NamedTuple):
         return f"{self.kind} buffer {self.name}"
 
     @property
+    def given(self) -> bool:
+        """Whether it is an input, whole and never written: nobody looks at its flags."""
+        return not self.words.flags.writeable
+
+    @property
     def per_word(self) -> int:
         """How many elements are packed into a word."""
         return self.words.itemsize // self.dtype.itemsize if self.dtype else 1
@@ -105,7 +110,9 @@ class Copy:
     def own(self, free: bool = False) -> None:
         """Mark both sides as its own, or let go of them."""
         for source, target in self.parts:
-            source.owned[...], target.owned[...] = (0, 0) if free else (READ, WRITTEN)
+            if not source.given:
+                source.owned[...] = 0 if free else READ
+            target.owned[...] = 0 if free else WRITTEN
 
     def move(self) -> None:
         """The values: what is narrower there is extended, what is wider is cut."""
@@ -188,11 +195,10 @@ class Memory:
         self.areas |= {b.name: Area("SMEM", b.name, *smem).part(
             itemgetter(slice(b.base_word, b.base_word + b.words))) for b in program.smem}
         given = _inputs(program, inputs) if values else {}
-        for b in program.hbm:
-            arrays = self._arrays(b.shape, dtypes[b.name])
-            if b.name in given:
-                arrays = given[b.name], np.ones(b.shape, bool), arrays[2]
-            self.areas[b.name] = Area("HBM", b.name, *arrays)
+        flags = {name: (np.zeros(array.shape, bool), np.zeros(array.shape, np.uint8))
+                 for name, array in given.items()}
+        self.areas |= {b.name: Area("HBM", b.name, given[b.name], *flags[b.name]) if b.name in given else
+                       Area("HBM", b.name, *self._arrays(b.shape, dtypes[b.name])) for b in program.hbm}
         self.flying: list[Copy] = []
         self.free_at = {"hbm": 0, "local": 0}  # when the last copy issued to each queue is done
         self.charged_bytes = {"hbm": 0, "local": 0}
@@ -255,7 +261,7 @@ class Memory:
             self._check_copy(copy)
             copy.own()
         for source, target in copy.parts:
-            if not target.words.flags.writeable:
+            if target.given:
                 raise fault(f"a copy writes {target}, an input", need="an output, or a temp")
             narrower = min(source.words.itemsize, target.words.itemsize)
             self.moved_bytes[copy.way] += narrower * source.words.size
@@ -290,6 +296,8 @@ class Memory:
     def _check_copy(self, copy: Copy) -> None:
         """Owners, garbage, and words written twice. Raises: MachineFault."""
         for source, target in copy.parts:
+            if source.given:
+                continue
             self._check_owners(source, writes=False)
             if source.kind == target.kind:
                 source.owned[...] = READ  # within the chip it could write what it reads

@@ -2,10 +2,12 @@
 
     def scalars(s6, s13):                           def values(tiles, b, a, q, e):
         t0 = wrap(smul_u32(s13, 512))                   p0 = tiles.load(b[0], a[0], K0, 8, 1)
-        t1 = wrap(sadd_s32(s6, t0))                     p1 = vmax_f32_2(p0, K1)
+        t1 = wrap(sadd_s32(s6, t0))                     p1 = vmax_f_2(p0, K1)
         ...                                             c0 = e[0]
-        return (t1,), (), t3 != 0, (t0, t1, t2)         for i in range(tiles.count):
-                                                            c0 = vadd_f32_2(c0, at(pick(p1, K2), i))
+        return (t1,), (), t3 != 0, (t0, t1)             x0 = pick(p1, K2)
+                                                        for i in range(tiles.count):
+                                                            p2 = vadd_f_2(c0, at(x0, i))
+                                                            c0 = p2
                                                         return (last(c0),)
 
 Goes in: a Body. Comes out: a Block. `scalars` takes the scalar registers that the block reads and gives the
@@ -83,6 +85,7 @@ class _Writer:
         self.body, self.packs = body, packs(body)
         self.addresses: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
+        self.picked: list[str] = []  # lines before the loop, with what its lines need of packs
         self.names: dict[str, Any] = {name: getattr(tiles, name) for name in (
             "at", "pick", "last", "joined", "transposed", "HERE")}
         self.entry = [reg for reg in body.entry if reg.kind != "s"]
@@ -112,9 +115,16 @@ class _Writer:
         assert pack is not None
         text = pack.name
         if pack.size > 1 and numbers != list(range(pack.size)):
-            steps, chosen = {b - a for a, b in pairwise(numbers)}, slice(numbers[0], numbers[-1] + 1)
-            text = f"pick({text}, {self.constant(chosen if steps <= {1} else np.array(numbers))})"
-        return f"at({text}, i)" if late and not pack.values[0].late else text
+            step, *others = {b - a for a, b in pairwise(numbers)} or {1}
+            even = step > 0 and not others
+            chosen = slice(numbers[0], numbers[-1] + 1, step) if even else np.array(numbers)
+            text = f"pick({text}, {self.constant(chosen)})"
+        if not late or pack.values[0].late:
+            return text
+        if text != pack.name:  # before the loop, not in each of its iterations
+            self.picked.append(f"x{len(self.picked)} = {text}")
+            text = f"x{len(self.picked) - 1}"
+        return f"at({text}, i)"
 
     def operand(self, values: list[Value], place: int) -> str:
         """An operand of all the members of a pack."""
@@ -137,13 +147,14 @@ class _Writer:
         runs: list[tuple[Pack | None, list[int], Any]] = []
         for one in operands:
             pack = one.value.pack if isinstance(one, Part) else None
-            if runs and pack and runs[-1][0] is pack and one.member == runs[-1][1][-1] + 1:
+            if runs and pack and runs[-1][0] is pack and pack.size > 1:
                 runs[-1][1].append(one.member)
             else:
                 runs.append((pack, [one.member] if pack else [], one))
         texts = [self.members(pack, numbers, late) if pack else self.alone(one)
                  for pack, numbers, one in runs]
-        return texts[0] if len(texts) == 1 else f"joined(({', '.join(texts)}))"
+        sizes = tuple(len(numbers) or 1 for _, numbers, _ in runs)
+        return texts[0] if len(texts) == 1 else f"joined(({', '.join(texts)}), {sizes})"
 
     # ---- lines ----
 
@@ -203,10 +214,10 @@ class _Writer:
         straight = len(text)
         if carried:
             text += [f"{self.register(reg)} = e[{self.entry.index(reg)}]" for reg in carried]
-            text.append("for i in range(tiles.count):")
-            text += [INDENT + line for pack in late for line in self.lines(pack)]
+            lines = [line for pack in late for line in self.lines(pack)]
             after = ", ".join(self.tiles([body.registers[reg]], True) for reg in carried)
-            text.append(f"{INDENT}{', '.join(map(self.register, carried))} = {after}")
+            lines.append(f"{', '.join(map(self.register, carried))} = {after}")
+            text += [*self.picked, "for i in range(tiles.count):", *(INDENT + line for line in lines)]
         exits = [self.register(reg) if reg in carried else self.tiles([body.registers[reg]])
                  for reg in self.exits]
         text.append(f"return ({''.join(f'last({one}), ' for one in exits)})")

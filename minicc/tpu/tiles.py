@@ -27,27 +27,24 @@ from minicc.tpu.vector import KNOWN, TILE, Lanes, packed_rows, tidy, transpose
 HERE = np.zeros((1, 1), int)  # the start of an access whose address is known
 
 
-def _sliced(part: np.ndarray, iterations: slice, members: Any) -> np.ndarray:
-    """Of an array that is the same for all iterations or members, there is one."""
-    if part.ndim < 4:
-        return part
-    if part.shape[0] > 1:
-        part = part[iterations]
-    return part[:, members] if part.shape[1] > 1 else part
-
-
-ALL = slice(None)
-
-
 def pick(lanes: Lanes, members: Any) -> Lanes:
-    """Some members of a pack."""
-    return Lanes(_sliced(lanes.data, ALL, members), _sliced(lanes.known, ALL, members), lanes.origin)
+    """Some members of a pack. Of an array that is the same for all, there is one."""
+    data, known, origin = lanes
+    if data.ndim == 4 and data.shape[1] > 1:
+        data = data[:, members]
+    if known is not KNOWN and known.ndim == 4 and known.shape[1] > 1:
+        known = known[:, members]
+    return Lanes(data, known, origin)
 
 
 def at(lanes: Lanes, i: int) -> Lanes:
-    """One iteration."""
-    here = slice(i, i + 1)
-    return Lanes(_sliced(lanes.data, here, ALL), _sliced(lanes.known, here, ALL), lanes.origin)
+    """One iteration. Of an array that is the same for all, there is one."""
+    data, known, origin = lanes
+    if data.ndim == 4 and data.shape[0] > 1:
+        data = data[i:i + 1]
+    if known is not KNOWN and known.ndim == 4 and known.shape[0] > 1:
+        known = known[i:i + 1]
+    return Lanes(data, known, origin)
 
 
 def last(lanes: Lanes) -> Lanes:
@@ -56,15 +53,14 @@ def last(lanes: Lanes) -> Lanes:
     return Lanes(data, KNOWN if lanes.known is KNOWN else tidy(known), lanes.origin)
 
 
-def joined(parts: Sequence[Lanes]) -> Lanes:
-    """Members of several packs, beside one another."""
+def joined(parts: Sequence[Lanes], members: Sequence[int]) -> Lanes:
+    """So many members of several packs, beside one another."""
     arrays = [part.data if part.data.dtype == bool else part.data.view(np.uint32) for part in parts]
-    shapes = [array.shape[:2] if array.ndim == 4 else (1, 1) for array in arrays]
-    count = max(shape[0] for shape in shapes)
+    count = max(array.shape[0] if array.ndim == 4 else 1 for array in arrays)
 
     def together(arrays: Sequence[np.ndarray]) -> np.ndarray:
-        return np.concatenate([np.broadcast_to(array, (count, members, *TILE)) for array, (_, members)
-                               in zip(arrays, shapes, strict=True)], axis=1)
+        return np.concatenate([_spread(array, (count, size, *TILE)) for array, size
+                               in zip(arrays, members, strict=True)], axis=1)
     if all(part.known is KNOWN for part in parts):
         return Lanes(together(arrays))
     origin = next((part.origin for part in parts if part.origin), "")
@@ -180,7 +176,7 @@ class Tiles:
         """The rows that are pushed, all of them in turn."""
         lanes.require(-(-count // 2) if packed else count)
         data = packed_rows(lanes.data) if packed else lanes.data.view(np.float32)
-        data = np.broadcast_to(data, (self.count, members, *data.shape[-2:]))
+        data = _spread(data, (self.count, members, *data.shape[-2:]))
         return data[:, :, :count].reshape(-1, LANES)
 
     def weights(self, unit: int, lanes: Lanes, members: int, count: int, kind: str, transposed: bool) -> None:
@@ -212,6 +208,11 @@ class Tiles:
         for i, (product, start, size) in enumerate(wanted):
             data[i, :size], known[i, :size] = product.part(start, size), True
         return Lanes(data.reshape(shape), known.reshape(shape), "behind the rows of a vmatmul")
+
+
+def _spread(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of this shape."""
+    return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
 def _windows(part: np.ndarray, height: int, rows: int, stride: int) -> np.ndarray:

@@ -146,7 +146,7 @@ class Mxu(Queue):
 
     def swap(self) -> None:
         """The shadow becomes active."""
-        weights = np.concatenate(self.shadow)
+        weights = np.concatenate(self.shadow) if len(self.shadow) > 1 else self.shadow[0]
         self.product = Product(self.shadow_kind, weights.T if self.transposed else weights)
         self.shadow, self.held = (), 0
 
