@@ -29,7 +29,7 @@ from functools import partial, reduce
 from itertools import repeat
 
 from minicc.graph.ir import BOOL, I32, decode
-from minicc.kernel.ir import Block, Index, Statement, post_order
+from minicc.kernel.ir import Block, Guard, Index, Statement, post_order
 from minicc.tpu.across import reduce_block, transpose_block
 from minicc.tpu.assembly import ORIGIN, At, Scalar, Writer
 from minicc.tpu.isa import Operand, Reg
@@ -48,8 +48,8 @@ class Body:
     """What the statements of one step need to know.
 
     refs: operand or scratch -> where its block lies. starts, extents: axis -> first element and number of
-    elements of the step's block. temp: hands out a temporary for a value in this frame. made: (value,
-    frame) -> where it lies.
+    elements of the step's block. temp: hands out a temporary for a value in this frame. once: whether the
+    grid has one step for each accumulator. made: (value, frame) -> where it lies.
     """
 
     write: Writer
@@ -58,6 +58,7 @@ class Body:
     starts: Mapping[str, Scalar]
     extents: Mapping[str, Scalar]
     temp: Callable[[Block, Frame], Home]
+    once: bool = False
     made: dict[tuple[Block, Frame], Home] = default(default_factory=dict)
     prepared: set[tuple[Block, Frame]] = default(default_factory=set)
     shared: set[Block] = default(default_factory=set)
@@ -66,8 +67,12 @@ class Body:
     def statements(self, statements: Sequence[Statement]) -> None:
         """Compute values into their targets, one after the other; what several need is made once.
 
-        None reads what another one writes: accumulators are read by themselves, or when all are complete.
+        None reads what another one writes: accumulators are read by themselves, or when all are complete. One
+        that takes a single dot needs no zeros to begin with.
         """
+        sums = {statement.target for statement in self.layout.kernel.body if added_dot(statement) is not None}
+        if self.once:
+            statements = [s for s in statements if s.guard is not Guard.FIRST or s.target not in sums]
         self.made.clear()
         self.prepared.clear()
         self.shared = _shared([statement.value for statement in statements])
@@ -80,9 +85,12 @@ class Body:
         home, value = self.refs[statement.target], statement.value
         for block in post_order(value):
             self.heights[block] = 1 + max((self.heights[arg] for arg in block.args), default=0)
-        parts = sorted(value.args, key=lambda arg: arg.op == "dot") if value.op == "add" else []
-        if parts and parts[1].op == "dot" and parts[0].attrs.get("ref") == statement.target:
-            matmul(self, parts[1], home, accumulate=True)  # acc = add(acc, dot(...)): in place
+        dot = added_dot(statement)
+        if dot is not None:
+            matmul(self, dot, home, accumulate=not self.once)  # in place
+        elif value.op == "dot" and not home.cut and home.frame == home.frame.only(value.axes) \
+                and (value, home.frame) not in self.made:
+            self.made[value, home.frame] = matmul(self, value, home, accumulate=False)
         else:
             self.prepare(value, home.frame)
             self.store_all(value, home)
@@ -323,6 +331,14 @@ class Nest:
                 parts.append(write.op("vmul.s32", write.op("vsubseq"), LANES * stride))
         parts.append(start if isinstance(start, int) else write.op("vsplat", start))
         return reduce(partial(RECIPES["add"], write, I32), parts)
+
+
+def added_dot(statement: Statement) -> Block | None:
+    """The dot that a statement adds to its target, if that is all it does: acc = add(acc, dot(...))."""
+    value = statement.value
+    parts = sorted(value.args, key=lambda arg: arg.op == "dot") if value.op == "add" else []
+    adds = parts and parts[1].op == "dot" and parts[0].attrs.get("ref") == statement.target
+    return parts[1] if adds else None
 
 
 def _shared(roots: Iterable[Block]) -> set[Block]:

@@ -259,8 +259,9 @@ class _KernelCode:
             self.write.skip_if(point.away(axes_inside(self.kernel, operand), ()), f"{self.kernel.name}.skip",
                                unfold)
             homes[operand.name] = self.matrix
-        body = Body(self.write, self.layout, self.scratch | homes, starts, extents, self.temp)
         sequential = [axis.name for axis in self.kernel.sequential]
+        once = all(axis.steps == 1 for axis in self.kernel.sequential)
+        body = Body(self.write, self.layout, self.scratch | homes, starts, extents, self.temp, once)
         for guard, statements in groupby(self.kernel.body, lambda statement: statement.guard):
             skip = point.away(sequential if guard is Guard.FIRST else (),
                               sequential if guard is Guard.LAST else ())

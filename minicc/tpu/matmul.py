@@ -202,7 +202,7 @@ class _Streams:
         nest, xpose = self.body.at(frame), frame.cols == self.k
         places = [(mxu, panel, tile) for index, panel in enumerate(panels) for way in range(self.turns)
                   for mxu, tile in self.parts(turn, index, way)]
-        for (mxu, panel, tile), number in product(places, numbers):
+        for number, (mxu, panel, tile) in product(numbers, places):
             row, column = (panel, At(0, tile)) if xpose else (At(0, tile), panel)
             row = write.scaled(row, LANES, number * self.unit)
             value = self.packed(nest, self.rhs, self.right, self.eights(frame, row), column)
