@@ -79,7 +79,8 @@ class Writer:
         """
         given = tuple((key, value) for key, value in attrs.items() if value is not False)
         info = Instr(name).info
-        srcs = tuple(self.vector(s) if kind == "v" else s for kind, s in zip(info.srcs, srcs, strict=True))
+        srcs = tuple(self.vector(s) if kind in ("v", "v?") else s
+                     for kind, s in zip(info.srcs, srcs, strict=False))
         key = (name, tuple((type(s), repr(s) if isinstance(s, float) else s) for s in srcs), given)
         pure = info.slot in _PURE_SLOTS and not info.memory and into is None
         if pure:

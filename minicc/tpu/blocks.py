@@ -280,7 +280,7 @@ class Body:
         if isinstance(op.attr("rows"), Reg):
             raise NotABlock
         unit = op.info.queue, op.unit
-        made = self.add(op, (self.operand("v", op.srcs[0]),), self.pushes.get(unit, 0))
+        made = self.add(op, tuple(self.operand("v", src) for src in op.srcs), self.pushes.get(unit, 0))
         self.pushes[unit] = made.level
 
     def pop(self, op: Instr) -> Any:

@@ -23,8 +23,9 @@ import numpy as np
 from minicc.tpu.isa import Address, Instr, Operand, Program, Reg
 from minicc.tpu.machine import LANES, SUBLANES
 from minicc.tpu.memory import Copy, Memory, charged_bytes, local_bytes, split
+from minicc.tpu.ops import form
 from minicc.tpu.units import Mxu, Queue
-from minicc.tpu.vector import Lanes, fault, packed_rows, splat, transpose, wrap
+from minicc.tpu.vector import Lanes, fault, splat, transpose, wrap
 from minicc.trace import Event
 
 
@@ -167,14 +168,14 @@ class Core:
 
     def multiply(self, op: Instr) -> None:
         """Rows, or weights, for a matrix unit."""
-        unit, lanes, packed = self.unit(op), self.operand("v", op.srcs[0]), "bf16" in op.op
-        most = SUBLANES * (2 if packed else 1)
+        unit, (kind, most, numbers), beside = self.unit(op), form(op.op), []
         count = self.value(op.attr("rows", most))
         if not 1 <= count <= most:
             raise fault("rows out of range", count, f"1 to {most}")
-        lanes.require(-(-count // 2) if packed else count)
-        rows = (packed_rows(lanes.data) if packed else lanes.data.view(np.float32))[:count]
-        kind = "bf16" if packed else "f32"
+        for lanes in (self.operand("v", src) for src in op.srcs):
+            lanes.require(-(-count * SUBLANES // most))
+            beside.append(numbers(lanes.data)[:count])
+        rows = np.concatenate(beside, axis=-1)
         if op.info.port == "weights":
             unit.push_weights(self.now, rows, kind, "xpose" in op.op)
             self.record(f"{unit.name} weights", "load", self.now, unit.weights_free_at)

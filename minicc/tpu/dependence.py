@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 from minicc.tpu.isa import Address, Instr, Reg
 from minicc.tpu.machine import LANES, SUBLANES, TPUSpec
+from minicc.tpu.ops import form
 
 Unit = tuple[str, int]
 Queues = dict[Unit, int]  # results in each queue, between blocks: a loop may pop what the round before pushed
@@ -131,7 +132,7 @@ class Dependences:
             self.last[unit, "swap"] = number
         results = 1 if not op.op.startswith("vxpose") else LANES // SUBLANES if op.attr("end") else 0
         if unit[0] == "mxu":
-            results = -(-self.rows(op) // SUBLANES)
+            results = -(-self.rows(op) // SUBLANES) * (self.machine.mxu_side // LANES)
             self.pace[unit] = self.busy(op) // results
         held, popped = self.held[unit], self.popped[unit]
         held.extend([number] * results)
@@ -160,10 +161,10 @@ class Dependences:
             return 1
         if op.info.queue == "xlu":
             return self.machine.xlu_cycles
-        return self.rows(op) * (1 if "bf16" in op.op else self.machine.f32_passes)
+        return self.machine.push_cycles(form(op.op).kind, self.rows(op))
 
     def rows(self, op: Instr) -> int:
         """The rows that a push brings to its MXU."""
-        rows = op.attr("rows", SUBLANES * (2 if "bf16" in op.op else 1))
+        rows = op.attr("rows", form(op.op).rows)
         assert isinstance(rows, int)
         return rows

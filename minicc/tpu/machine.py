@@ -7,8 +7,7 @@
 
 A program drives one core: a chip of two cores is two of them, each with half of the chip's HBM bandwidth.
 What the table of chips does not say is a default of the dataclass: known or assumed of a v5e, and an
-assumption for every other chip. Programs are for arrays of 128 x 128 that take one row a cycle; v6e's numbers
-serve closed forms only (cost.py), and a program for it is refused.
+assumption for every other chip. Programs are for arrays of 128 x 128, or of 256 x 256 as v6e has.
 
 Sources: [J] JAX's TPU info table; [S] "How to Scale Your Model", the scaling book; [C] the vendor's cloud
 documentation; [N] third-party notes; [U] per-bundle utilisation dumps of real v5e programs, as a third party
@@ -56,7 +55,7 @@ class TPUSpec:
     smem_kib: int = number("scalar memory per core [J]", 1024)
     mxu_side: int = number("the array is side x side [C]", 128)
     mxu_rows: int = number("bf16 rows that an array takes in a cycle [S]", 1)
-    int8_rows: int = number("int8 rows, in closed forms: programs here push int8 as bf16 [C]", 2)
+    int8_rows: int = number("int8 rows; 0 if it takes them as bf16 alone [C]", 2)
     ici_gb_per_s: float = number("each way of a link between chips, in closed forms [S]", 45.0)
     ici_axes: int = number("dimensions of the mesh of chips, two links for each [S]", 2)
     ici_hop_us: float = number("from a chip to the next [S]", 1.0)
@@ -109,11 +108,11 @@ class TPUSpec:
 
     def check_emulated(self, at: tuple[Loc, ...] = ()) -> None:
         """Raises: CompileError for a machine that programs cannot drive yet. at: the user's line."""
-        if (self.mxu_side, self.mxu_rows) != (LANES, 1):
+        if self.mxu_side not in (LANES, 2 * LANES) or not self.mxu_rows:
             got = f"tpu:{self.name} with mxu_side={self.mxu_side}, mxu_rows={self.mxu_rows}"
-            raise CompileError("machine", "emulated arrays are 128 x 128 and take one row a cycle", got=got,
-                               need="mxu_side=128, mxu_rows=1", at=at, hint="tpu:v5p, or closed forms: "
-                               "minicc machines, minicc/tpu/cost.py")
+            raise CompileError("machine", "emulated arrays are 128 x 128 or 256 x 256", got=got,
+                               need="mxu_side=128 or 256, mxu_rows=1 or more", at=at, hint="tpu:v5p, or "
+                               "closed forms: minicc machines, minicc/tpu/cost.py")
 
     def changed(self, changes: Mapping[str, str], at: tuple[Loc, ...] = ()) -> TPUSpec:
         """This machine with other values, as one writes them: {"mxus": "8"}. at: the user's line.
@@ -148,6 +147,12 @@ class TPUSpec:
     def mxu_fill_cycles(self) -> int:
         """From a row's first element going in to its last column coming out: 254 for a 128 x 128 array."""
         return self.mxu_side + self.mxu_side - 2
+
+    def push_cycles(self, kind: str, rows: int) -> int:
+        """For how long so many rows keep the input of an array. kind: "f32", "bf16" or "int8"."""
+        if kind == "int8":
+            return -(-rows // self.int8_rows)
+        return -(-rows * (self.f32_passes if kind == "f32" else 1) // self.mxu_rows)
 
     @property
     def vmem_rows(self) -> int:

@@ -129,6 +129,20 @@ _WIDENED: dict[str, tuple[int, Callable]] = {
     "bf16": (16, lambda words: (words << 16).view(np.float32)), "f16": (16, vector.from_f16),
     "s16": (16, vector.signed(16)), "s8": (8, vector.signed(8)), "u8": (8, lambda words: words)}
 
+
+
+class Form(NamedTuple):
+    """How rows lie in what is pushed to a matrix unit: how many, their numbers in f32. kind: of arithmetic."""
+
+    kind: str
+    rows: int
+    numbers: Callable[[np.ndarray], np.ndarray]
+
+
+FORMS = {"": Form("f32", 8, lambda data: data.view(np.float32)), ".bf16": Form("bf16", 16, vector.packed_rows),
+         ".s8": Form("int8", 32, vector.packed_bytes(np.int8)),
+         ".u8": Form("int8", 32, vector.packed_bytes(np.uint8))}
+
 OPS: dict[str, OpInfo] = {
     # the scalar core, on integers of 32 bits
     **_ops("scalar", "s = n", {"smov": lambda a: a}),
@@ -194,13 +208,29 @@ OPS: dict[str, OpInfo] = {
     "vbcast.lane.xlu": _op("xlu", "v s", vector.broadcast),
     "vxpose.xlu": _op("xlu", "v", "transpose", "begin end"),
     "vpop.xlu": _op("xlu.pop", "v =", "pop"),
-    # matrix units: 128 rows of weights go to the shadow copy (16 pushes; 8 when packed), `swap` makes them
-    # active, and each row pushed meets all of them. One pop per 8 rows pushed; a packed push of more: two
-    **{f"vmatpush{form}.mxu": _op("mxu.weights", "v", "multiply")
-       for form in ("", ".xpose", ".bf16", ".xpose.bf16")},
-    **{f"vmatmul{form}.mxu": _op("mxu", "v", "multiply", "rows swap") for form in ("", ".bf16")},
+    # matrix units: 128 rows of weights go to the shadow copy (16 pushes; 8 or 4 when packed), `swap` makes
+    # them active, and each row pushed meets all of them. One pop per 8 rows pushed. Rows of a unit of 256 x
+    # 256 are two registers side by side, and so are its results
+    **{f"vmatpush{xpose}{form}.mxu": _op("mxu.weights", "v v?", "multiply")
+       for xpose in ("", ".xpose") for form in FORMS},
+    **{f"vmatmul{form}.mxu": _op("mxu", "v v?", "multiply", "rows swap") for form in FORMS},
     "vpop.mrf.mxu": _op("mxu.pop", "v =", "pop"),
 }
+
+
+@cache
+def form_name(op: str) -> str:
+    """Which of FORMS a push to a matrix unit has.
+
+    >>> form_name("vmatpush.xpose.bf16.mxu3"), form_name("vmatmul.mxu0")
+    ('.bf16', '')
+    """
+    return next((name for name in FORMS if name and f"{name}." in op), "")
+
+
+def form(op: str) -> Form:
+    """How rows lie in what an instruction pushes; 8 words, if it is no push."""
+    return FORMS[form_name(op)]
 
 
 @cache

@@ -33,6 +33,7 @@ import numpy as np
 from minicc.tpu import tiles
 from minicc.tpu.blocks import Body, Number, Pack, Part, Value, packs
 from minicc.tpu.isa import Reg
+from minicc.tpu.ops import form, form_name
 from minicc.tpu.vector import Lanes, splat, wrap
 
 INDENT = "    "
@@ -194,16 +195,17 @@ class _Writer:
             op, rows = value.op, value.op.info.port == "push"
             if op.attr("swap"):
                 segments.append({})
-            packed = "bf16" in op.op
-            key = not rows, packed, "xpose" in op.op, op.attr("rows", 16 if packed else 8)
+            key = not rows, form_name(op.op), "xpose" in op.op, op.attr("rows", form(op.op).rows)
             segments[-1].setdefault(key, []).append(value)
         for segment in segments:
             for key in sorted(segment, key=lambda key: key[0]):
-                (weights, packed, transposed, count), some = key, segment[key]
-                operand, op = self.tiles([one.operands[0] for one in some]), some[0].op
+                (weights, name, transposed, count), some = key, segment[key]
+                beside = "".join(f"{self.tiles(one)}, " for one in zip(
+                    *(value.operands for value in some), strict=True))
+                op = some[0].op
                 flag = transposed if weights else bool(op.attr("swap"))
-                lines.append(f"tiles.{'weights' if weights else 'rows'}({op.unit}, {operand}, {len(some)}, "
-                             f"{count}, {'bf16' if packed else 'f32'!r}, {flag})")
+                lines.append(f"tiles.{'weights' if weights else 'rows'}({op.unit}, ({beside}), {len(some)}, "
+                             f"{count}, {name!r}, {flag})")
         return lines
 
     def write(self) -> list[str]:
@@ -274,7 +276,7 @@ def _makes_garbage(value: Value) -> bool:
         return bool(place.rows < 8 and op.dst) or len(value.operands) == 2
     if op.info.run == "transpose":
         return len(value.operands) < value.results
-    most = 16 if "bf16" in op.op else 8
+    most = form(op.op).rows
     return op.info.queue == "mxu" and op.attr("rows", most) != most
 
 

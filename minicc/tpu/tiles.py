@@ -21,8 +21,9 @@ import numpy as np
 from minicc.tpu.core import Core
 from minicc.tpu.isa import Program
 from minicc.tpu.machine import LANES, SUBLANES
+from minicc.tpu.ops import FORMS
 from minicc.tpu.units import Mxu, tiles_of
-from minicc.tpu.vector import KNOWN, TILE, Lanes, packed_rows, tidy, transpose
+from minicc.tpu.vector import KNOWN, TILE, Lanes, tidy, transpose
 
 HERE = np.zeros((1, 1), int)  # the start of an access whose address is known
 
@@ -172,42 +173,48 @@ class Tiles:
 
     # ---- MXUs ----
 
-    def operand(self, lanes: Lanes, members: int, count: int, packed: bool) -> np.ndarray:
-        """The rows that are pushed, all of them in turn."""
-        lanes.require(-(-count // 2) if packed else count)
-        data = packed_rows(lanes.data) if packed else lanes.data.view(np.float32)
-        data = _spread(data, (self.count, members, *data.shape[-2:]))
-        return data[:, :, :count].reshape(-1, LANES)
+    def operand(self, beside: Sequence[Lanes], members: int, count: int, form: str) -> np.ndarray:
+        """The rows that are pushed, all of them in turn. beside: the lanes of a row, 128 at a time."""
+        _, most, numbers = FORMS[form]
+        for lanes in beside:
+            lanes.require(-(-count * SUBLANES // most))
+        parts = [_spread(numbers(lanes.data), (self.count, members, most, LANES)) for lanes in beside]
+        data = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+        return data[:, :, :count].reshape(-1, data.shape[-1])
 
-    def weights(self, unit: int, lanes: Lanes, members: int, count: int, kind: str, transposed: bool) -> None:
+    def weights(self, unit: int, beside: Sequence[Lanes], members: int, count: int, form: str,
+                transposed: bool) -> None:
         """Rows of weights for the shadow of an MXU."""
         mxu = self.core.mxus[unit]
-        mxu.shadow += self.operand(lanes, members, count, kind == "bf16"),
-        mxu.held, mxu.shadow_kind, mxu.transposed = mxu.held + members * count, kind, transposed
+        mxu.shadow += self.operand(beside, members, count, form),
+        mxu.held, mxu.transposed = mxu.held + members * count, transposed
+        mxu.shadow_kind = FORMS[form].kind
 
-    def rows(self, unit: int, lanes: Lanes, members: int, count: int, kind: str, swap: bool) -> None:
+    def rows(self, unit: int, beside: Sequence[Lanes], members: int, count: int, form: str,
+             swap: bool) -> None:
         """Rows that meet the active weights."""
         mxu = self.core.mxus[unit]
         if swap:
             mxu.swap()
-        rows = self.operand(lanes, members, count, kind == "bf16")
+        rows = self.operand(beside, members, count, form)
         first = mxu.product.add(rows)
-        mxu.results.extend((0, (mxu.product, first + push + start, size))
-                           for push in range(0, len(rows), count) for start, size in tiles_of(count))
+        for push in range(0, len(rows), count):
+            for start, size in tiles_of(count):
+                mxu.results += mxu.results_of(0, first + push + start, size)
 
     def pop(self, unit: int, members: int) -> Lanes:
         """The oldest results."""
         results = self.core.mxus[unit].results
         wanted = [results.popleft()[1] for _ in range(self.count * members)]
         shape = self.count, members, *TILE
-        if all(size == SUBLANES for _, _, size in wanted):
+        if all(size == SUBLANES and product.values.shape[1] == LANES for product, _, size, _ in wanted):
             spans = [(product, list(some)) for product, some in groupby(wanted, key=lambda entry: entry[0])]
             parts = [product.part(some[0][1], len(some) * SUBLANES) for product, some in spans]
             return Lanes((parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(shape))
-        data, known = np.zeros((len(wanted), *TILE), np.float32), np.zeros((len(wanted), *TILE), bool)
-        for i, (product, start, size) in enumerate(wanted):
-            data[i, :size], known[i, :size] = product.part(start, size), True
-        return Lanes(data.reshape(shape), known.reshape(shape), "behind the rows of a vmatmul")
+        data, known = np.zeros((len(wanted), *TILE), np.uint32), np.zeros((len(wanted), *TILE), bool)
+        for i, (product, start, size, panel) in enumerate(wanted):
+            data[i, :size], known[i, :size] = product.part(start, size, panel).view(np.uint32), True
+        return Lanes(data.reshape(shape), tidy(known.reshape(shape)), "behind the rows of a vmatmul")
 
 
 def _spread(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

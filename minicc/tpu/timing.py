@@ -26,10 +26,11 @@ import numpy as np
 from minicc.tpu.core import Core
 from minicc.tpu.isa import Instr, Program, Reg
 from minicc.tpu.machine import LANES, SUBLANES
+from minicc.tpu.ops import form
 from minicc.tpu.stepping import Decoded, Stepper
 from minicc.tpu.units import Mxu, Product, Queue
 
-NO_ROWS = np.zeros((2 * SUBLANES, LANES), np.float32)  # what a push without values pushes
+NO_ROWS = np.zeros((4 * SUBLANES, LANES), np.float32)  # what a push without values pushes
 
 
 class UnitState(NamedTuple):
@@ -100,9 +101,8 @@ class Clock(Core):
         if info.port == "pop":
             self.unit(op).results.popleft()
         elif info.queue == "mxu":
-            packed = "bf16" in op.op
-            rows = NO_ROWS[:self.value(op.attr("rows", SUBLANES * (2 if packed else 1)))]
-            kind = "bf16" if packed else "f32"
+            kind, most, _ = form(op.op)
+            rows = NO_ROWS[:self.value(op.attr("rows", most))]
             if info.port == "weights":
                 self.unit(op).push_weights(self.now, rows, kind, "xpose" in op.op)
             else:

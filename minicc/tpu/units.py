@@ -5,7 +5,7 @@
     mxu.push_rows(now, rows, swap=True, ...)   the shadow becomes active; each row meets all 128 columns
     mxu.pop()                        ->        the product of 8 rows, poppable 254 + 8 cycles after the push
 
-Timing of an MXU. A push of r rows occupies its input for r cycles (f32: 6 r). Its results can be popped
+Timing of an MXU. A push of r rows occupies its input for r cycles (f32: 6 r; int8: r / 2). Its results can be popped
 `mxu_fill_cycles` + r (f32: + 6 r) cycles after it started. Weights have an input of their own, so loading
 the shadow hides behind the products of the active copy; `overlap_weights=False` makes each load wait until
 the array is empty, as in a simulator of a lone array (tests/systolic.py). Every push reserves its places in
@@ -66,7 +66,7 @@ class Product:
         self.kind, self.weights = kind, weights
         self.rows: tuple[np.ndarray, ...] = ()  # what is not computed yet
         self.count = 0  # of all rows
-        self.values = np.zeros((0, LANES), np.float32)  # the last rows of those that are computed
+        self.values = np.zeros((0, len(weights)), np.float32)  # the last rows of those that are computed
         self.done = 0  # how many these are
 
     def add(self, rows: np.ndarray) -> int:
@@ -75,19 +75,21 @@ class Product:
         self.count += len(rows)
         return self.count - len(rows)
 
-    def part(self, start: int, count: int) -> np.ndarray:
-        """So many rows of the product. Each is asked for once, and in order."""
+    def part(self, start: int, count: int, panel: int = 0) -> np.ndarray:
+        """So many rows of the product, 128 columns of them. Each is asked for once, and in order. Of int8 it is
+        s32, exactly: f32 counts 256 products of two such numbers without rounding."""
         if start + count > self.done:
-            first = self.done % BLOCK
-            block = np.zeros((-(-(first + self.count - self.done) // BLOCK) * BLOCK, LANES), np.float32)
+            first, side = self.done % BLOCK, len(self.weights)
+            block = np.zeros((-(-(first + self.count - self.done) // BLOCK) * BLOCK, side), np.float32)
             np.concatenate(self.rows, out=block[first:first + self.count - self.done])
-            product = (block.reshape(-1, BLOCK, LANES) @ self.weights).reshape(-1, LANES)
+            product = (block.reshape(-1, BLOCK, side) @ self.weights).reshape(-1, side)
             product = product[first:first + self.count - self.done]
+            product = product.astype(np.int32) if self.kind == "int8" else product
             left = self.values[len(self.values) - (self.done - start):] if start < self.done else None
             self.values = product if left is None else np.concatenate((left, product))
             self.rows, self.done = (), self.count
         start -= self.done - len(self.values)
-        return self.values[start:start + count]
+        return self.values[start:start + count, panel * LANES:(panel + 1) * LANES]
 
 
 def tiles_of(rows: int) -> list[tuple[int, int]]:
@@ -96,7 +98,7 @@ def tiles_of(rows: int) -> list[tuple[int, int]]:
 
 
 class Mxu(Queue):
-    """One systolic array with active and shadow weights. A kind is "f32" or "bf16"."""
+    """One systolic array with active and shadow weights. A kind is "f32", "bf16" or "int8"."""
 
     def __init__(self, name: str, spec: TPUSpec, overlap_weights: bool = True) -> None:
         super().__init__(name)
@@ -104,9 +106,8 @@ class Mxu(Queue):
         self.shadow: tuple[np.ndarray, ...] = ()
         self.held = 0  # rows of it so far
         self.shadow_kind, self.transposed = "", False
-        self.product = Product("", np.zeros((spec.mxu_side, LANES), np.float32))
+        self.product = Product("", np.zeros((spec.mxu_side, spec.mxu_side), np.float32))
         self.weights_free_at = self.drained_at = self.busy_cycles = 0
-        self.passes = {"f32": spec.f32_passes, "bf16": 1}
 
     def ready(self, port: str, swap: bool = False) -> int:
         """When the next push of weights, push of rows, or pop can issue."""
@@ -122,10 +123,10 @@ class Mxu(Queue):
                         f"{self.held} rows of {self.shadow_kind}", "a vmatmul with swap before")
         self.shadow += rows,
         self.held, self.shadow_kind, self.transposed = self.held + len(rows), kind, transposed
-        self.weights_free_at = now + len(rows) * self.passes[kind]
+        self.weights_free_at = now + self.spec.push_cycles(kind, len(rows))
 
     def push_rows(self, now: int, rows: np.ndarray, kind: str, swap: bool) -> None:
-        """1 to 8 rows (bf16: 16) meet the active weights; `swap` makes the shadow active first, for free."""
+        """1 to 8 rows (bf16: 16, int8: 32) meet the active weights; `swap` makes the shadow active first, for free."""
         if swap and self.held != self.spec.mxu_side:
             raise fault(f"{self.name}: swap of incomplete weights", f"{self.held} rows", self.spec.mxu_side)
         if swap:
@@ -133,16 +134,20 @@ class Mxu(Queue):
         if self.product.kind != kind:
             raise fault(f"{self.name}: no active weights of this kind", self.product.kind or "none",
                         f"{kind} weights, made active by swap")
-        first, passes = self.product.add(rows), self.passes[kind]
+        first, busy = self.product.add(rows), self.spec.push_cycles(kind, len(rows))
         for start, count in tiles_of(len(rows)):
-            self.drained_at = now + self.spec.mxu_fill_cycles + (start + count) * passes
-            self.results.append((self.drained_at, (self.product, first + start, count)))
-        self.free_at = now + len(rows) * passes
-        self.busy_cycles += len(rows) * passes
+            self.drained_at = now + self.spec.mxu_fill_cycles + self.spec.push_cycles(kind, start + count)
+            self.results += self.results_of(self.drained_at, first + start, count)
+        self.free_at = now + busy
+        self.busy_cycles += busy
         if len(self.results) > self.spec.mxu_fifo_vregs:
             raise fault(f"{self.name}: this push can never proceed: FIFO full, and nothing pops",
                         f"{len(self.results)} results pushed and not popped",
                         f"at most {self.spec.mxu_fifo_vregs}", hint=f"pop {self.name} before it")
+
+    def results_of(self, time: int, first: int, count: int) -> list[tuple[int, Any]]:
+        """What is to be popped for up to 8 rows: 128 columns at a time."""
+        return [(time, (self.product, first, count, panel)) for panel in range(self.spec.mxu_side // LANES)]
 
     def swap(self) -> None:
         """The shadow becomes active."""
@@ -156,10 +161,10 @@ class Mxu(Queue):
 
     def pop(self) -> Lanes:
         """The oldest result: 8 rows, or fewer and garbage behind them."""
-        product, start, count = self.results.popleft()[1]
-        values = product.part(start, count)
+        product, start, count, panel = self.results.popleft()[1]
+        values = product.part(start, count, panel)
         if count == SUBLANES:
             return Lanes(values)
-        data, known = np.zeros(TILE, np.float32), np.zeros(TILE, bool)
+        data, known = np.zeros(TILE, values.dtype), np.zeros(TILE, bool)
         data[:count], known[:count] = values, True
         return Lanes(data, known, "behind the rows of a vmatmul")

@@ -132,6 +132,14 @@ def packed_rows(data: np.ndarray) -> np.ndarray:
     return halves.reshape(*data.shape[:-2], 2 * SUBLANES, LANES).view(np.float32)
 
 
+def packed_bytes(dtype: type) -> Callable[[np.ndarray], np.ndarray]:
+    """The 32 rows of a register of 8-bit numbers, as f32: row 4s + b is byte b of sublane s."""
+    def apply(data: np.ndarray) -> np.ndarray:
+        parts: np.ndarray = np.ascontiguousarray(data).view(dtype).reshape(*data.shape, 4)
+        return np.moveaxis(parts, -1, -2).reshape(*data.shape[:-2], 4 * SUBLANES, LANES).astype(np.float32)
+    return apply
+
+
 def pack(narrowed: Callable[[np.ndarray], np.ndarray], bits: int) -> Callable[..., Lanes]:
     """Registers with rows 0-7, 8-15, ... of a tile -> one that has a row of each in every sublane.
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from minicc.errors import CompileError
 from minicc.tpu.isa import KERNEL_LABEL, Address, HbmBuffer, Instr, Program, Reg, SmemBuffer, VmemBuffer
-from minicc.tpu.machine import ROW_BYTES, SUBLANES, TPUSpec
-from minicc.tpu.ops import ATTRS, KINDS
+from minicc.tpu.machine import LANES, ROW_BYTES, TPUSpec
+from minicc.tpu.ops import ATTRS, KINDS, form
 
 Facts = tuple[str, object, object]  # what is wrong, got, need
 Names = dict[str, str]  # of buffers, semaphores and labels -> "hbm", "vmem", "smem", "sem", "label"
@@ -77,7 +77,7 @@ def _ranges(instr: Instr) -> Iterator[Facts]:
     for value in instr.srcs:
         if type(value) is int and not -2**31 <= value < 2**32:
             yield "the number has more than 32 bits", value, "-2147483648 to 4294967295"
-    rows, most = instr.attr("rows", 1), SUBLANES * (2 if "bf16" in instr.op else 1)
+    rows, most = instr.attr("rows", 1), form(instr.op).rows
     if type(rows) is int and not 1 <= rows <= most:
         yield "rows out of range", rows, f"1 to {most}"
     if instr.info.memory == "dma":
@@ -96,6 +96,12 @@ def _limits(instr: Instr, machine: TPUSpec, virtual: bool) -> Iterator[Facts]:
         if index >= machine.registers[kind]:
             yield f"register {kind}{index} does not exist", index, f"below {machine.registers[kind]}"
     queue = instr.info.queue
+    beside = machine.mxu_side // LANES
+    if queue == "mxu" and instr.info.port != "pop":
+        if len(instr.srcs) != beside:
+            yield "rows are as long as the matrix unit is wide", f"{len(instr.srcs)} registers", beside
+        if form(instr.op).kind == "int8" and not machine.int8_rows:
+            yield "its matrix units take no int8", instr.op, "bf16"
     if queue and instr.unit >= machine.units(queue):
         yield "no such unit", instr.unit, f"below {machine.units(queue)}"
 
