@@ -71,9 +71,9 @@ def tpu_target(spec: tpu.TPUSpec) -> Target:
         bytes_per_cycle=spec.hbm_bytes_per_cycle, latency_cycles=spec.dma_startup_cycles,
         near_bytes_per_cycle=spec.local_bytes_per_cycle, near_latency_cycles=spec.local_startup_cycles,
         launch_cycles=0,
-        dot_flops_per_cycle=2 * spec.mxu_side**2 * spec.mxus / spec.f32_passes, dot_units=spec.mxus,
-        dot_row_cycles=spec.f32_passes,
-        dot_fill_cycles=spec.mxu_side * spec.f32_passes + spec.mxu_fill_cycles,
+        dot_flops_per_cycle=2 * spec.mxu_side**2 * spec.mxus * spec.mxu_rows / spec.f32_passes,
+        dot_units=spec.mxus, dot_row_cycles=-(-spec.f32_passes // spec.mxu_rows),
+        dot_fill_cycles=spec.push_cycles("f32", spec.mxu_side) + spec.mxu_fill_cycles,
         vector_ops_per_cycle=spec.vector_slots * tpu.SUBLANES * tpu.LANES)
 
 

@@ -130,3 +130,34 @@ def test_a_float_that_is_rounded_and_stored_is_packed_once():
     program = mc.compile(lambda x: (x + 1.0).astype("bf16"), x, device="tpu:v5e").program
     names = [op.op for bundle in program.bundles for op in bundle.ops]
     assert names.count("vpack.bf16") == names.count("vadd.f32") and "vunpack.bf16" not in names
+
+
+@pytest.mark.parametrize("device, dtype, busy", [
+    ("v5e", "f32", 6 * 2 * 2 * 256), ("v5e", "bf16", 2 * 2 * 256), ("v5e", "i8", 2 * 2 * 256 // 2),
+    ("v5e", "u8", 2 * 2 * 256 // 2), ("v4", "i8", 2 * 2 * 256), ("v2", "i8", 2 * 2 * 256),
+    ("v6e", "bf16", 256 // 2), ("v6e", "i8", 256 // 4)])
+def test_matrix_units_take_rows_at_the_rate_of_their_dtype(device: str, dtype: str, busy: int):
+    x, y = whole((256, 256), dtype), whole((256, 256), dtype, 1)
+    compiled = mc.compile(lambda x, y: mc.einsum("mk,kn->mn", x, y), x, y, device=f"tpu:{device}")
+    got = compiled(x, y).numpy()
+    assert np.allclose(got, integers(x) @ integers(y), rtol=2**-8 if dtype == "bf16" else 0)
+    assert compiled.reports[0].mxu_busy_cycles == busy  # tiles of weights, times rows, by rows a cycle
+
+
+@pytest.mark.parametrize("m, k, n", [(17, 40, 300), (300, 129, 7), (384, 385, 129)])
+def test_arrays_of_256_give_what_those_of_128_give_leaping_or_not(
+    m: int, k: int, n: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(compiler, "run_tpu", run_both)
+    x, y = whole((m, k), "f32"), whole((n, k), "f32", 1)
+    got = mc.compile(lambda x, y: x @ y.T, x, y, device="tpu:v6e")(x, y).numpy()
+    assert np.array_equal(got, integers(x) @ integers(y).T)
+
+
+def test_attention_runs_on_arrays_of_256():
+    q, k, v = (mc.Tensor(np.random.default_rng(seed).normal(size=(70, 64)).astype(np.float32))
+               for seed in range(3))
+    got = mc.compile(lambda q, k, v: (q @ k.T / 8.0).softmax(axis=-1) @ v, q, k, v, device="tpu:v6e")(q, k, v)
+    a, b, c = (one.numpy().astype(np.float64) for one in (q, k, v))
+    scores = np.exp(a @ b.T / 8.0)
+    assert np.allclose(got.numpy(), scores / scores.sum(axis=1, keepdims=True) @ c, atol=1e-5)

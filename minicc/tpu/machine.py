@@ -202,6 +202,7 @@ mxus          1 J      2 J      4 J      4 C      4 C      2 C
 mxu_side      128 J    128 J    128 J    128 C    128 C    256 C
 mxu_rows      1 D      1 D      1 S      1 S      1 D      2 A
 int8_rows     0 J      0 J      1 S      2 C      2 C      4 C
+mxu_fifo_vregs 64 A    64 A     64 A     64 A     64 A     512 A
 hbm_gb_per_s  716 J    900 S    1230 J   819 C    2765 C   1638 C
 hbm_gb        16 J     32 J     32 J     16 C     95 C     32 C
 vmem_mib      16 J     16 J     16 J     128 J    64 J     128 J

@@ -11,10 +11,14 @@ that has the result's columns is the weights, whichever way round it lies (vmatp
 way); the other must have k along its lanes, and is transposed first if it has not. Elements beyond an
 extent are pushed as zeros.
 
-Operands of f32 (or f16, held as f32) go in as they are; of bf16 packed, 16 rows to a push, 6 times as fast.
-So do integers, in exact pieces: one of 8 bits equals a bf16, and 128 products of two of them add up to less
-than 2**24, which f32 counts exactly. One of 32 bits has four such digits, and the dot modulo 2**32 is that of
-the 10 pairs of digits which reach below bit 32, each shifted to its place.
+Operands of f32 (or f16, held as f32) go in as they are; of bf16 packed, 16 rows to a push, 6 times as fast;
+of 8 bits 32 rows to a push, if the machine has a rate for them. Other integers go in as bf16, in exact
+pieces: one of 8 bits equals a bf16, and 256 products of two of them add up to less than 2**24, which f32
+counts exactly. One of 32 bits has four such digits, and the dot modulo 2**32 is that of the 10 pairs of
+digits which reach below bit 32, each shifted to its place.
+
+An array of 256 x 256 takes two registers beside each other, and gives two; what a block lacks of them is
+zeros, and its results are popped and dropped.
 
 An MXU answers about 250 cycles after a push, so results are popped one chunk of rows behind: chunk c goes
 in while c - 1 comes out, across the boundary between two weight tiles too, and the next tile's weights go
@@ -30,12 +34,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minicc.graph.ir import BF16
+from minicc.graph.ir import BF16, I8, U8
 from minicc.kernel.ir import Block, Scratch, post_order
 from minicc.tpu.assembly import At, Scalar
 from minicc.tpu.isa import Operand
 from minicc.tpu.layout import Frame, Home, Layout
 from minicc.tpu.machine import LANES, SUBLANES, TPUSpec
+from minicc.tpu.ops import FORMS
 from minicc.tpu.outer import outer, small
 from minicc.tpu.recipes import EXPENSIVE, RECIPES
 from minicc.tpu.words import packed
@@ -43,7 +48,8 @@ from minicc.tpu.words import packed
 if TYPE_CHECKING:
     from minicc.tpu.body import Body, Nest
 
-CHUNK = {8: 8, 16: 16}  # rows of a push -> pushes per MXU before the first of them is popped
+LEAST_CHUNK = 8  # pushes per MXU before the first of them is popped
+BYTES = {I8: ".s8", U8: ".u8"}  # the forms of pushes that take the rate of int8
 SPREAD = 2  # chunks over which the next weights are pushed: as many rows as they have themselves
 TURNED = 16  # rows that an MXU takes while a tile of 128 x 128 is turned
 PAIRS = 10  # of the digits 0 to 3 of both operands, with a sum below 4: 00 01 02 03 10 11 12 20 21 30
@@ -67,19 +73,20 @@ def _row_times(layout: Layout, machine: TPUSpec, dot: Block, frame: Frame) -> in
     what lies the other way round."""
     sizes = layout.sizes
     assert frame.rows and frame.cols
-    tiles = {name: -(-size // LANES) for name, size in sizes.items()}
+    tiles = {name: -(-size // machine.mxu_side) for name, size in sizes.items()}
     (k,) = layout.big(dot.attrs["contract"])
     (lhs,) = (arg for arg in dot.args if frame.rows in arg.axes)
     together = min(tiles[frame.cols], machine.mxus)
     rounds = -(-tiles[frame.cols] // together)
     turned = tiles[frame.rows] * tiles[k] if layout.of(lhs).cols != k else 0
     turned += tiles[frame.rows] * tiles[frame.cols] if frame != layout.natural(dot.axes) else 0
-    return rounds * min(_times(sizes[frame.rows], tiles[k], machine.mxus // together)) + turned * TURNED
+    ways = machine.mxus // together
+    return rounds * min(_times(sizes[frame.rows], tiles[k], ways, machine.mxu_side)) + turned * TURNED
 
 
-def _times(rows: int, tiles: int, ways: int) -> tuple[int, int]:
+def _times(rows: int, tiles: int, ways: int, side: int) -> tuple[int, int]:
     """For how many rows MXUs that share a panel are busy: each with some of the rows, or tiles of k."""
-    return tiles * max(-(-rows // ways), LANES), -(-tiles // ways) * max(rows, LANES)
+    return tiles * max(-(-rows // ways), side), -(-tiles // ways) * max(rows, side)
 
 
 def matmul(body: Body, block: Block, home: Home, accumulate: bool) -> Home:
@@ -121,12 +128,17 @@ class _Streams:
         self.rows_frame, self.weights_frame = Frame(rows, self.k), body.layout.of(self.rhs)
         if set(body.layout.big(self.rhs.axes)) != {self.k, cols}:
             self.weights_frame = Frame(self.k, cols)
-        packed = block.dtype.kind == "i" or all(arg.dtype is BF16 for arg in block.args)
-        self.form, self.unit = (".bf16", 2 * SUBLANES) if packed else ("", SUBLANES)  # unit: rows of a push
+        self.machine, self.forms = body.write.machine, ("", "")  # of the pushes of lhs and rhs
+        if self.machine.int8_rows and all(arg.dtype in BYTES for arg in block.args):
+            self.forms = BYTES[self.lhs.dtype], BYTES[self.rhs.dtype]
+        elif block.dtype.kind == "i" or all(arg.dtype is BF16 for arg in block.args):
+            self.forms = ".bf16", ".bf16"
+        self.kind, self.unit, _ = FORMS[self.forms[0]]  # unit: rows of a push
+        self.side, self.beside = self.machine.mxu_side, range(self.machine.mxu_side // LANES)
         assert rows
         self.groups, whole = body.count(rows, self.unit)
         self.whole_groups = min(whole, body.layout.sizes[rows] // self.unit)
-        self.tiles, self.weight_pushes = body.count(self.k, LANES)[0], LANES // self.unit
+        self.tiles, self.weight_pushes = body.count(self.k, self.side)[0], self.side // self.unit
 
     def prepare(self) -> None:
         """Make what the operands need."""
@@ -138,17 +150,25 @@ class _Streams:
 
     def emit(self) -> None:
         """All panels."""
-        body, mxus = self.body, self.body.write.machine.mxus
-        panels, whole = body.count(self.home.frame.cols, LANES)
+        body, mxus, cols = self.body, self.machine.mxus, self.home.frame.cols
+        panels, whole = body.count(cols, self.side)
+        whole = min(whole, body.layout.sizes[cols] // self.side) if cols else whole
         together = min(panels, mxus)
         self.ways = mxus // together
-        by_rows, by_depth = _times(self.groups * self.unit, self.tiles, self.ways)
+        by_rows, by_depth = _times(self.groups * self.unit, self.tiles, self.ways, self.side)
         self.deep = self.ways if by_depth < by_rows else 1
         self.turns = max(1, min(self.ways // self.deep, self.groups))
         self.ways = self.turns * self.deep
         self.rounds = -(-self.tiles // self.deep)
-        self.chunk = min(CHUNK[self.unit] * self.turns, self.groups)
+        self.chunk = min(self.most_pushed() * self.turns, self.groups)
         body.write.loop(panels, whole, together, 1, self.panels)
+
+    def most_pushed(self) -> int:
+        """Pushes per MXU before the first of them is popped: enough to hide how long a row takes, and so many
+        that there is room for the results of one more."""
+        machine, results = self.machine, self.unit // SUBLANES * len(self.beside)
+        enough = -(-machine.mxu_fill_cycles // machine.push_cycles(self.kind, self.unit))
+        return max(1, min(max(LEAST_CHUNK, enough), machine.mxu_fifo_vregs // results - 1))
 
     def panels(self, panels: list[At]) -> None:
         """All rows and all of k for some panels, one or more MXUs to each of them."""
@@ -204,10 +224,10 @@ class _Streams:
                   for mxu, tile in self.parts(turn, index, way)]
         for number, (mxu, panel, tile) in product(numbers, places):
             row, column = (panel, At(0, tile)) if xpose else (At(0, tile), panel)
-            row = write.scaled(row, LANES, number * self.unit)
-            value = self.packed(nest, self.rhs, self.right, self.eights(frame, row), column)
+            row = write.scaled(row, self.side, number * self.unit)
+            values = self.registers(nest, self.rhs, self.right, self.eights(frame, row), column)
             write.locs = self.block.locs or write.locs
-            write.op(f"vmatpush{'.xpose' if xpose else ''}{self.form}.mxu{mxu}", value)
+            write.op(f"vmatpush{'.xpose' if xpose else ''}{self.forms[1]}.mxu{mxu}", *values)
 
     def push(self, turn: int, row: At, number: int, panels: list[At], swap: bool) -> None:
         """The rows of a push meet the weights of every panel."""
@@ -216,26 +236,30 @@ class _Streams:
         fewer = len(eights) * SUBLANES < self.unit and len(eights) * SUBLANES
         places = [self.parts(turn, index, number) for index in range(len(panels))]
         for same in zip(*places, strict=True):  # parts of k, each with the same rows for all panels
-            value = self.packed(nest, self.lhs, self.left, eights, At(0, same[0][1]))
+            values = self.registers(nest, self.lhs, self.left, eights, At(0, same[0][1]))
             write.locs = self.block.locs or write.locs
             for mxu, _ in same:
-                write.op(f"vmatmul{self.form}.mxu{mxu}", value, rows=fewer, swap=swap)
+                write.op(f"vmatmul{self.forms[0]}.mxu{mxu}", *values, rows=fewer, swap=swap)
 
     def pop(self, turn: int, row: At, number: int, panels: list[At]) -> None:
         """Fetch the products of a push's rows with every panel, and add them to what the rounds before
         gave."""
         nest, add = self.body.at(self.home.frame), partial(RECIPES["add"], self.body.write, self.block.dtype)
-        for (index, panel), eight in product(enumerate(panels), self.eights(self.home.frame, row)):
+        eights = self.eights(self.home.frame, row)
+        for (index, panel), eight, part in product(enumerate(panels), eights, self.beside):
             values = [self.popped(mxu) for mxu, _ in self.parts(turn, index, number)]
+            column = self.column(self.home.frame, panel, part)
+            if column is None:
+                continue
             if turn or self.accumulate:
-                values.insert(0, nest.load(self.home, eight, panel, self.block))
-            nest.store(self.home, (eight, panel), reduce(add, values))
+                values.insert(0, nest.load(self.home, eight, column, self.block))
+            nest.store(self.home, (eight, column), reduce(add, values))
 
     def popped(self, mxu: int) -> Operand:
         """The next result of an MXU."""
         write = self.body.write
         value: Operand = write.op(f"vpop.mrf.mxu{mxu}")
-        if self.block.dtype.kind == "i":  # by no places, for narrow ones
+        if self.block.dtype.kind == "i" and self.kind != "int8":  # by no places, for narrow ones
             places = write.op("vsplat", write.mul(write.add(self.left, self.right), 8))
             value = write.op("vshll.u32", write.op("vcvt.f32.s32", value), places)
         return value
@@ -245,16 +269,31 @@ class _Streams:
         places = [At(row.counter, row.offset + more) for more in range(0, self.unit, SUBLANES)]
         return [at for at in places if at.counter or at.offset < self.body.layout.pitch(frame)]
 
+    def column(self, frame: Frame, panel: At, part: int) -> At | None:
+        """The panel of 128 columns that is a part of one as wide as an MXU; None if a block lacks it."""
+        at = self.body.write.scaled(panel, len(self.beside), part)
+        return at if at.counter or at.offset < self.body.count(frame.cols, LANES)[0] else None
+
+    def registers(self, nest: Nest, block: Block, digit: Scalar, rows: list[At], panel: At) -> list[Operand]:
+        """Rows as wide as an MXU."""
+        columns = [self.column(nest.frame, panel, part) for part in self.beside]
+        return [0.0 if at is None else self.packed(nest, block, digit, rows, at) for at in columns]
+
     def packed(self, nest: Nest, block: Block, digit: Scalar, rows: list[At], panel: At) -> Operand:
         """Rows of an operand as an MXU takes them, or those of one digit of it; zeros behind them."""
         write, dtype, parts = self.body.write, block.dtype, list[Operand]()
-        if dtype is BF16 and rows and (whole := nest.as_pushed(block, (rows[0], panel))) is not None:
+        as_it_lies = self.kind == "int8" or (self.kind == "bf16" and dtype is BF16)
+        whole = nest.as_pushed(block, (rows[0], panel)) if rows and as_it_lies else None
+        if whole is not None:
             return whole
         for row in rows:
             part = nest.masked(block, (row, panel), 0.0 if dtype.kind == "f" else 0)
             if dtype.kind == "i" and not dtype.narrow:
                 places = write.op("vsplat", write.mul(digit, 8))
                 part = write.op("vand.u32", write.op("vshrl.u32", part, places), 255)
-            parts.append(write.op("vcvt.s32.f32", part) if dtype.kind == "i" else part)
-        parts += [0.0] * (self.unit // SUBLANES - len(parts))
-        return packed(write, BF16, parts) if self.form else parts[0]
+            converts = dtype.kind == "i" and self.kind == "bf16"
+            parts.append(write.op("vcvt.s32.f32", part) if converts else part)
+        parts += [0 if self.kind == "int8" else 0.0] * (self.unit // SUBLANES - len(parts))
+        if self.kind == "f32":
+            return parts[0]
+        return packed(write, dtype if self.kind == "int8" else BF16, parts)

@@ -132,14 +132,15 @@ _WIDENED: dict[str, tuple[int, Callable]] = {
 
 
 class Form(NamedTuple):
-    """How rows lie in what is pushed to a matrix unit: how many, their numbers in f32. kind: of arithmetic."""
+    """How rows lie in what is pushed to a matrix unit: how many, and as f32. kind: of arithmetic."""
 
     kind: str
     rows: int
     numbers: Callable[[np.ndarray], np.ndarray]
 
 
-FORMS = {"": Form("f32", 8, lambda data: data.view(np.float32)), ".bf16": Form("bf16", 16, vector.packed_rows),
+FORMS = {"": Form("f32", 8, lambda data: data.view(np.float32)),
+         ".bf16": Form("bf16", 16, vector.packed_rows),
          ".s8": Form("int8", 32, vector.packed_bytes(np.int8)),
          ".u8": Form("int8", 32, vector.packed_bytes(np.uint8))}
 

@@ -5,12 +5,13 @@
     mxu.push_rows(now, rows, swap=True, ...)   the shadow becomes active; each row meets all 128 columns
     mxu.pop()                        ->        the product of 8 rows, poppable 254 + 8 cycles after the push
 
-Timing of an MXU. A push of r rows occupies its input for r cycles (f32: 6 r; int8: r / 2). Its results can be popped
-`mxu_fill_cycles` + r (f32: + 6 r) cycles after it started. Weights have an input of their own, so loading
-the shadow hides behind the products of the active copy; `overlap_weights=False` makes each load wait until
-the array is empty, as in a simulator of a lone array (tests/systolic.py). Every push reserves its places in
-the FIFO of results when it issues, for the array cannot be stopped; bundles issue in order, so a push without
-a place would wait for a pop behind it forever: that is a fault, not a hang.
+Timing of an MXU. A push of r rows occupies its input for r cycles (f32: 6 r; int8: r / 2). Its results can
+be popped `mxu_fill_cycles` + r (f32: + 6 r) cycles after it started, 128 columns at a time. Weights have an
+input of their own, so loading the shadow hides behind the products of the active copy;
+`overlap_weights=False` makes each load wait until the array is empty, as in a simulator of a lone array
+(tests/systolic.py). Every push reserves its places in the FIFO of results when it issues, for the array
+cannot be stopped; bundles issue in order, so a push without a place would wait for a pop behind it forever:
+that is a fault, not a hang.
 
 Values are lazy: a pop computes the product of all rows pushed so far with the same weights. It is computed
 in blocks of BLOCK rows, counted from the swap, so that a row gives the same bits whoever is in its block and
@@ -76,8 +77,8 @@ class Product:
         return self.count - len(rows)
 
     def part(self, start: int, count: int, panel: int = 0) -> np.ndarray:
-        """So many rows of the product, 128 columns of them. Each is asked for once, and in order. Of int8 it is
-        s32, exactly: f32 counts 256 products of two such numbers without rounding."""
+        """So many rows of the product, 128 columns of them; each is asked for once, and in order. Of int8 it
+        is s32, since f32 counts 256 products of such numbers without rounding."""
         if start + count > self.done:
             first, side = self.done % BLOCK, len(self.weights)
             block = np.zeros((-(-(first + self.count - self.done) // BLOCK) * BLOCK, side), np.float32)
@@ -126,7 +127,7 @@ class Mxu(Queue):
         self.weights_free_at = now + self.spec.push_cycles(kind, len(rows))
 
     def push_rows(self, now: int, rows: np.ndarray, kind: str, swap: bool) -> None:
-        """1 to 8 rows (bf16: 16, int8: 32) meet the active weights; `swap` makes the shadow active first, for free."""
+        """1 to 8 rows (bf16: 16, int8: 32) meet the active weights; `swap` makes the shadow active first."""
         if swap and self.held != self.spec.mxu_side:
             raise fault(f"{self.name}: swap of incomplete weights", f"{self.held} rows", self.spec.mxu_side)
         if swap:
