@@ -78,9 +78,11 @@ def test_c_v5e_matmuls_take_the_published_times_within_10_percent():
     assert fitted == {"128x128x128"}  # nothing was fitted to larger tiles or to XLA's
 
 
-def test_c_the_emulator_takes_the_published_times_of_the_smallest_within_10_percent():
-    large = next(oracles.emulated_rows())
-    assert large.kind == "held out" and large.ours == pytest.approx(0.1271, rel=0.1)  # ms
+def test_c_the_emulator_takes_the_published_times_within_10_percent():
+    *large, small = oracles.emulated_rows()
+    for row, published in zip(large, (0.1271, 0.8891, 6.099), strict=True):  # ms of 1024^3, 4096^3, 8192^3
+        assert row.kind == "held out" and row.ours == pytest.approx(published, rel=0.1)
+    assert small.kind == "fitted" and small.ours == pytest.approx(0.2977, rel=0.1)
 
 
 @pytest.mark.parametrize("what, unit, published", [  # the scaling book; the Pallas guide for the f32 one

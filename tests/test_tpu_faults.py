@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
 from tpu_programs import COPY_IN, COPY_OUT, broken, fault_of, text, with_header
 
+import minicc as mc
 from minicc.errors import MachineFault
+from minicc.tpu.emulator import run
+from minicc.tpu.isa import Bundle
 
 
 def named(fault: MachineFault, instruction: str, *words: str) -> None:
@@ -110,8 +117,7 @@ def test_an_unwritten_register_an_unwritten_array_and_an_incomplete_output_are_n
     named(fault_of(with_header("{ dma.done.wait [sem + s5] }")), "dma.done.wait", "s5 was never written")
     named(fault_of(with_header(COPY_IN[0].replace("[x]", "[y]"))), "dma.hbm_to_vmem",
           "uninitialised read of HBM buffer y", "element (0, 0)")
-    fault = fault_of(with_header("{ shalt }"))
-    assert "output y is incomplete" in str(fault) and "1024 of 1024" in str(fault)
+    named(fault_of(with_header("{ shalt }")), "shalt", "output y is incomplete", "1024 of 1024")
 
 
 def test_a_wait_for_nothing_is_a_deadlock_with_its_wait_graph():
@@ -146,7 +152,18 @@ def test_a_signal_or_result_left_over_at_halt_is_named():
 def test_a_program_without_end_is_named():
     fault = fault_of(with_header(".on:", "{ sbr.rel .on }"), max_bundles=50)
     named(fault, "bundle at pc 0x0", "does not halt", "50 bundles issued")
-    assert "runs off its end" in str(fault_of(with_header("{ smov s0, 1 }")))
+    named(fault_of(with_header("{ smov s0, 1 }")), "bundle at pc 0x1", "runs off its end")
+
+
+def test_an_instruction_without_lines_is_blamed_on_those_of_its_bundle_or_of_its_kernel():
+    x = mc.Tensor(np.ones((8, 128), np.float32))
+    program = mc.compile(lambda x: x + 1.0, x, device="tpu:v5e").program
+    bundles = [bundle for bundle in program.bundles if "dma.done.wait" not in str(bundle)]
+    load = next(pc for pc, bundle in enumerate(bundles) if "vld" in str(bundle))
+    bundles[load] = Bundle(tuple(replace(op, locs=()) for op in bundles[load].ops))
+    with pytest.raises(MachineFault, match="race: VMEM buffer add.x is read") as caught:
+        run(replace(program, bundles=tuple(bundles)), {"x": np.ones((8, 128), np.float32)})
+    assert [Path(loc.file).name for loc in caught.value.at][:1] == ["test_tpu_faults.py"]
 
 
 @pytest.mark.parametrize("bundle, words", [
@@ -157,6 +174,8 @@ def test_a_program_without_end_is_named():
     ("{ vst [yb], v9 stride=0 }", "bad rows or stride"),
     ("{ smov s1, 9 }\n{ vld v0, [yb] rows=s1 }", "bad rows or stride"),
     ("{ vxpose.xlu0 v9 }", "vxpose wants begin"),
+    ("{ smov s1, 9 }\n{ vmatmul.mxu0 v9 rows=s1 }", "rows out of range. got 9; need 1 to 8"),
+    ("{ dma.hbm_to_vmem [xb], [x], [sem] shape=(8, 128) strides=(128, 1) panel=8 lane=128 }", "bad extents"),
     ("{ dma.hbm_to_vmem [yb], [x], [sem] shape=(8, 128) strides=(128, 1) steps=(0) panel=8 }",
      "writes a row of yb twice"),
     ("{ vsplat v1, 1.5 ;; smov s1, 1.5 }\n{ sadd.s32 s2, s1, 1 }", "integer arithmetic on a float"),

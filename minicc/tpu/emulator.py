@@ -39,7 +39,7 @@ from minicc.tpu.isa import Program, Reg
 from minicc.tpu.machine import ROW_BYTES, SUBLANES
 from minicc.tpu.memory import WRITTEN, Area, Memory
 from minicc.tpu.source import Access, Block, Reach, compile_block
-from minicc.tpu.stepping import Decoded, Run, Stepper, decode
+from minicc.tpu.stepping import Decoded, Run, Stepper, blamed, decode
 from minicc.tpu.tiles import Tiles
 from minicc.tpu.timing import Effect, Outline, State, Timing
 from minicc.tpu.vector import KNOWN
@@ -337,8 +337,9 @@ def _check_outline(program: Program) -> None:
     for pc, bundle in enumerate(program.bundles):
         for op in bundle.ops:
             if op.info.run == "load_word":
-                raise CompileError("tpu run", "without values nobody knows what is looked up", got=op,
-                                   at=op.locs, need=f"no lookup, as at pc {pc:#x}", hint="a run with values")
+                raise CompileError(
+                    "tpu run", "without values nobody knows what is looked up", got=op,
+                    hint="a run with values", need=f"no lookup, as at pc {pc:#x}", at=blamed(program, pc, op))
 
 
 def run(

@@ -1,6 +1,6 @@
 """Runs a TPU program bundle by bundle: values and cycles in one run, rules checked, each cycle accounted for.
 
-    result = run(program, {"x": x, "y": y})
+    result = run(program, {"x": x, "y": y}, stepping=True)
     result.outputs["z"]            ->  a numpy array
     result.cycles                  ->  1234
     result.causes                  ->  {"mxu": 512.0, "vector": 300.0, "dma xb": 385.0, "scalar": 37.0}
@@ -17,8 +17,11 @@ the sum is exact.
 
 Faults: races, uninitialised reads, accesses out of bounds, deadlocks, and whatever is left in flight at
 halt; each names the instruction, its pc, the buffer and the user's line. A real TPU checks none of it, and
-hangs, or computes something else; cycle-exact simulators exist behind closed doors. What to read next:
-core.py for each instruction.
+hangs, or computes something else; cycle-exact simulators exist behind closed doors.
+
+Invariant: what a program means is defined here and in what this file calls, and nowhere else. emulator.py has
+the same result sooner, and leaves to this file all that it is not sure of. What to read next: core.py for
+each instruction.
 """
 
 from __future__ import annotations
@@ -29,9 +32,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minicc.errors import MachineFault
+from minicc.errors import Loc, MachineFault, merge_locs
 from minicc.tpu.core import Core
-from minicc.tpu.isa import KERNEL_LABEL, Bundle, Instr, Reg
+from minicc.tpu.isa import KERNEL_LABEL, Bundle, Instr, Program, Reg
 from minicc.tpu.vector import fault
 from minicc.trace import Event
 
@@ -83,6 +86,16 @@ def decode(bundle: Bundle) -> Decoded:
                    "vector" if vector else "scalar")
 
 
+def blamed(program: Program, pc: int, op: Instr | None = None) -> tuple[Loc, ...]:
+    """The user's lines of an instruction; if it has none, those of its bundle, or else of its kernel."""
+    bundles = program.bundles[min(pc, len(program.bundles) - 1):][:1]
+    starts = [at for label, at in program.labels if label.startswith(KERNEL_LABEL)]
+    begin = max((at for at in starts if at <= pc), default=0)
+    end = min((at for at in starts if at > pc), default=len(program.bundles))
+    return (op.locs if op else ()) or merge_locs(*(bundle.locs for bundle in bundles)) or merge_locs(
+        *(bundle.locs for bundle in program.bundles[begin:end]))
+
+
 class Stepper:
     """A run, one bundle at a time."""
 
@@ -109,8 +122,7 @@ class Stepper:
             return core.memory.outputs()
         except MachineFault as found:
             found.stage = f"{self.current or 'bundle'} at pc {core.pc:#x}"
-            if self.current:
-                found.at = self.current.locs + found.at
+            found.at = blamed(core.program, core.pc, self.current) + found.at
             raise
 
     def advance(self) -> None:
@@ -144,7 +156,6 @@ class Stepper:
             raise fault("the program runs off its end", need="shalt in the last bundle")
         if self.issued >= self.max_bundles:
             raise fault("the program does not halt", f"{self.issued} bundles issued",
-                        at=self.core.program.bundles[pc].locs,
                         hint="a loop whose branch is always taken? or a larger max_bundles")
         self.issued += 1
         self.kernel = self.kernels.get(pc, self.kernel)
