@@ -49,8 +49,12 @@ class Arrays:
         return "line" if self.plan.resident(buffer) else "hbm"
 
     def late(self, buffer: str, number: int) -> bool:
-        """Whether a kernel must wait before it can copy from an array."""
-        return self.readers.get(buffer) == number
+        """Whether a kernel must wait before it can copy from an array, as its first reader, or before it."""
+        return self.readers.get(buffer, -1) >= number
+
+    def over(self, buffer: str, number: int) -> bool:
+        """Whether others may have an array's bytes by the time of a kernel."""
+        return self.plan.placements[buffer].last < number
 
     def start(self, write: Writer, number: int) -> None:
         """Start to fetch what is to come in during a kernel."""
@@ -69,7 +73,7 @@ class Arrays:
     def wait(self, write: Writer, number: int) -> None:
         """Wait for what a kernel is the first to read."""
         for buffer in self.plan.fetched:
-            if self.late(buffer, number):
+            if self.readers.get(buffer) == number:
                 write.op("dma.done.wait", self._semaphore(buffer))
 
     def _semaphore(self, buffer: str) -> Address:

@@ -7,9 +7,11 @@
       copy_start y[t]   at k last          dma.done.wait [dot.x.sem + s3 + 0x0]    ... and the body's loops
 
 Goes in: pipelined kernels, their module, and the plan of its memory. Comes out: a Program. The commands
-are followed literally, in order. The grid is one scalar loop, whatever its rank: an odometer of counters for
-the step at hand and one for the step being fetched. A kernel of one step has no loop and no counters, since
-all that is known is computed here (see Writer.scalar). Guards are branches around what they guard.
+are followed literally, in order, but that a kernel begins to copy at the last step of the one before it, and
+its last outputs are waited for at the end of the one behind it, where nobody can tell (crossing.py). The grid
+is one scalar loop, whatever its rank: an odometer of counters for the step at hand and one for the step being
+fetched. A kernel of one step has no loop and no counters, since all that is known is computed here (see
+Writer.scalar). Guards are branches around what they guard.
 
 A kernel begins with copying the numbers that its indices look up to scalar memory, where the loop's `sld`
 finds them; then it starts to fetch what later kernels read more than once (arrays.py). A copy is of an array
@@ -25,7 +27,7 @@ XLA emits loop nests from its fusions, and Mosaic from a Pallas grid, in the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -34,16 +36,17 @@ from minicc.errors import CompileError
 from minicc.graph.ir import BF16, DType
 from minicc.kernel.ir import Block, Guard, Module, Operand
 from minicc.kernel.memory import MemoryPlan
-from minicc.kernel.pipeline import Command, PipelinedKernel, Verb, axes_inside
+from minicc.kernel.pipeline import Command, PipelinedKernel, Verb, axes_inside, blocks_of
 from minicc.kernel.unfold import applied
 from minicc.tpu.arrays import Arrays
 from minicc.tpu.assembly import At, Scalar, Writer
 from minicc.tpu.body import Body
+from minicc.tpu.crossing import REACHES, Late, places, settled
 from minicc.tpu.isa import KERNEL_LABEL, Address, HbmBuffer, Program, Reg, Semaphore, SmemBuffer, VmemBuffer
 from minicc.tpu.layout import Frame, Home, Layout, round_up, suited, word_dtype
 from minicc.tpu.machine import LANES, ROW_BYTES, SUBLANES, TPUSpec
 from minicc.tpu.matmul import accumulator
-from minicc.tpu.steps import Point, Slots
+from minicc.tpu.steps import Counter, Point, Slots
 from minicc.tpu.unfold import Seen
 from minicc.tpu.windows import Window, window
 from minicc.tpu.words import packed
@@ -53,8 +56,11 @@ from minicc.trace import Step
 class _KernelCode:
     """One kernel: where its blocks lie, and the code for its commands."""
 
-    def __init__(self, write: Writer, pipelined: PipelinedKernel, arrays: Arrays, base_row: int) -> None:
-        self.write, self.pipelined, self.arrays, self.base_row = write, pipelined, arrays, base_row
+    def __init__(self, write: Writer, pipelined: PipelinedKernel, arrays: Arrays, number: int) -> None:
+        self.write, self.pipelined, self.arrays, self.number = write, pipelined, arrays, number
+        self.rows = self.reach = 0  # of VMEM so far; how many kernels before this one it may begin in
+        self.begun: set[Command | str] = set()  # copies of blocks, and of arrays to scalar memory
+        self.given = {operand.name: operand for operand in pipelined.kernel.operands}
         how = applied(pipelined.kernel)
         self.seen = Seen(pipelined.kernel, how) if how else None
         self.kernel = suited(how.flat(pipelined.kernel) if how else pipelined.kernel)
@@ -79,9 +85,9 @@ class _KernelCode:
 
     def allocate(self, name: str, rows: int, dtype: str) -> str:
         """So many rows of VMEM. Returns: the name of the buffer."""
-        buffer = VmemBuffer(f"{self.kernel.name}.{name}", rows, self.base_row, dtype)
+        buffer = VmemBuffer(f"{self.kernel.name}.{name}", rows, self.rows, dtype)
         self.buffers.append(buffer)
-        self.base_row += rows
+        self.rows += rows
         return buffer.name
 
     def packed(self, name: str, frame: Frame, dtype: DType, rows: int) -> Home:
@@ -95,7 +101,7 @@ class _KernelCode:
         return Home(buffer, 0, frame, self.layout.pitch(frame))
 
     def allocate_scalars(self) -> list[SmemBuffer]:
-        """Scalar memory for the numbers that indices look up; each kernel has it from word 0 on.
+        """Scalar memory for the numbers that indices look up, as if the kernel had it all.
 
         Raises: CompileError if they are too many.
         """
@@ -121,44 +127,101 @@ class _KernelCode:
 
     # ---- the grid ----
 
-    def emit(self, number: int) -> None:
-        """The whole kernel: prologue, loop, epilogue. number: of the kernel in the program."""
-        write, pipelined, steps = self.write, self.pipelined, self.kernel.steps
+    def emit(self, before: list[Late], following: Sequence[_KernelCode]) -> list[Late]:
+        """The whole kernel: prologue, loop, epilogue.
+
+        before: what kernels before it still write. following: those that may begin meanwhile. Returns: what
+        is still written then.
+        """
+        write, pipelined = self.write, self.pipelined
         write.locs = self.locs
         write.label(f"{KERNEL_LABEL}{self.kernel.name}")
+        over = {late.buffer for late in before if self.arrays.over(late.buffer, self.number)}
+        before = settled(before, {*over, *(op.buffer for op in self.kernel.scalars)} if self.reach else None)
         self.fetch_scalars()
-        aheads = sorted({0} | {max(command.ahead, 0) for command in pipelined.steady})
-        points = {ahead: Point(write, self.kernel, ahead) for ahead in aheads}
-        opening = [(command, Point(write, self.kernel, command.ahead)) for command in pipelined.prologue]
-        steady = [(command, points[max(command.ahead, 0)]) for command in pipelined.steady]
-        self.open(number, opening + steady if steps == 1 else opening)
-        if steps > 1:
-            head = write.fresh(f"{self.kernel.name}.step")
-            kept: list[Point | Slots] = [*points.values(), *self.slots.values()]
-            for counter in (counter for state in kept for counter in state.counters):
-                counter.keep()
-            write.label(head)
-            for command, point in steady:
-                self.command(command, point)
-            write.locs = self.locs
-            for point in points.values():
-                point.move_on()
-            write.branch(head, points[0].left.value)
+        points = {ahead: Point(write, self.kernel, ahead)
+                  for ahead in sorted({0} | {max(command.ahead, 0) for command in pipelined.steady})}
+        before = self.open(before)
+        begin = partial(self.begin_others, following, {late.buffer for late in before})
+        steady = [command for command in pipelined.steady if command not in self.begun]
+        if self.kernel.steps == 1:
+            begin()  # and only then wait
+            for command in steady:
+                self.command(command, points[0])
+        else:
+            self.loop(steady, points, begin if following and following[0].reach else None)
+        due = self.number - min([code.reach for code in following[:REACHES[0] + 1] if code.reach], default=1)
+        before = settled(before, {late.buffer for late in before if late.number <= due})
         for command in pipelined.epilogue:
-            self.command(command, points[0])
+            if not self.lingers(command.operand):
+                self.command(command, points[0])
+        return before + [Late(op.buffer, self.number, partial(self.land, op)) for op in self.kernel.outputs
+                         if op.name in self.slots and self.lingers(op.name)]
 
-    def open(self, number: int, commands: Sequence[tuple[Command, Point]]) -> None:
-        """What comes before the loop, or all of it; between the copies that need not wait and the rest, start
-        and wait for the arrays that are fetched whole."""
-        ready = {op.name for op in self.kernel.inputs if not self.arrays.late(op.buffer, number)}
-        early = [pair for pair in commands if pair[0].verb is Verb.START and pair[0].operand in ready]
-        for pair in early:
-            self.command(*pair)
-        self.arrays.start(self.write, number)
-        self.arrays.wait(self.write, number)
-        for pair in commands:
-            if pair not in early:
-                self.command(*pair)
+    @property
+    def opening(self) -> list[Command]:
+        """The copies that are started before anything is waited for."""
+        first = self.pipelined.steady if self.kernel.steps == 1 else ()
+        inputs = {op.name for op in self.kernel.inputs}
+        return [command for command in (*self.pipelined.prologue, *first)
+                if command.verb is Verb.START and command.operand in inputs]
+
+    def begin(self, busy: Collection[str], during: int) -> None:
+        """Start the first copies of what is there already, in a kernel. busy: arrays that may be written."""
+        for array in self.kernel.scalars:
+            if array.buffer not in busy:
+                self.start_scalars(array)
+        for command in self.opening:
+            operand = self.operands[command.operand]
+            known = during >= self.number or not any(index.lookups for index in operand.index)
+            ready = operand.buffer not in busy and not self.arrays.late(operand.buffer, during + 1)
+            if known and ready and command not in self.begun:
+                self.command(command, Point(self.write, self.kernel, command.ahead))
+                self.begun.add(command)
+
+    def begin_others(self, following: Sequence[_KernelCode], busy: Collection[str]) -> None:
+        """Start the first copies of later kernels, as far as one behind which copies would be in the way."""
+        busy = {*busy, *(op.buffer for op in self.kernel.outputs)}
+        for code in following:
+            if code.number - self.number > code.reach:
+                return
+            code.begin(busy, self.number)
+            if code.kernel.steps > 1:
+                return
+            busy |= {op.buffer for op in code.kernel.outputs}
+
+    def open(self, before: list[Late]) -> list[Late]:
+        """What comes before the loop; between the copies that need not wait and the rest, start and wait for
+        the arrays that are fetched whole. Returns: what kernels before still write then."""
+        self.begin({late.buffer for late in before}, self.number - 1)
+        self.arrays.start(self.write, self.number)
+        self.arrays.wait(self.write, self.number)
+        before = settled(before, {op.buffer for op in self.kernel.operands})
+        self.begin((), self.number)
+        return before
+
+    def loop(self, steady: Sequence[Command], points: dict[int, Point], begin: Callable | None) -> None:
+        """All steps; the next kernel begins in the last of them."""
+        write, head = self.write, self.write.fresh(f"{self.kernel.name}.step")
+        kept: list[Point | Slots] = [*points.values(), *self.slots.values()]
+        for counter in (counter for state in kept for counter in state.counters):
+            counter.keep()
+        write.label(head)
+        if begin:
+            write.skip_if(write.sub(points[0].left.value, 1), f"{self.kernel.name}.skip", begin)
+        for command in steady:
+            self.command(command, points[max(command.ahead, 0)])
+        write.locs = self.locs
+        for point in points.values():
+            point.move_on()
+        write.branch(head, points[0].left.value)
+
+    def lingers(self, name: str) -> bool:
+        """Whether an output is still being written after the last step, from as many blocks as it has."""
+        depth, kernel = self.pipelined.depths[name], self.pipelined.kernel
+        drain = Command(Verb.WAIT, name, -depth, first=axes_inside(kernel, self.given[name]))
+        waits = sum(command.operand == name for command in self.pipelined.epilogue)
+        return waits == depth and drain in self.pipelined.steady
 
     def command(self, command: Command, point: Point) -> None:
         """One command of the pipeline, and the branch around it."""
@@ -183,14 +246,21 @@ class _KernelCode:
         """How an operand is seen, if it is through a window."""
         return self.seen if self.seen and self.seen.how.operand.name == operand.name else None
 
+    def start_scalars(self, array: Operand) -> None:
+        """Start to copy numbers that indices look up, unless that was done."""
+        buffer = f"{self.kernel.name}.{array.name}"
+        if buffer not in self.begun:
+            self.begun.add(buffer)
+            self.write.op(f"dma.{self.arrays.kind(array.buffer)}_to_smem", Address(buffer),
+                          Address(array.buffer), Address(f"{buffer}.sem"), shape=(array.type.elements,),
+                          strides=(1,))
+
     def fetch_scalars(self) -> None:
         """Copy the numbers that indices look up, and wait for them."""
-        write, semaphores = self.write, [Address(f"{buffer.name}.sem") for buffer in self.scalars]
-        for array, buffer, semaphore in zip(self.kernel.scalars, self.scalars, semaphores, strict=True):
-            write.op(f"dma.{self.arrays.kind(array.buffer)}_to_smem", Address(buffer.name),
-                     Address(array.buffer), semaphore, shape=(buffer.words,), strides=(1,))
-        for semaphore in semaphores:
-            write.op("dma.done.wait", semaphore)
+        for array in self.kernel.scalars:
+            self.start_scalars(array)
+        for buffer in self.scalars:
+            self.write.op("dma.done.wait", Address(f"{buffer.name}.sem"))
 
     def start(self, operand: Operand, point: Point) -> None:
         """Start the copy of a block."""
@@ -220,6 +290,14 @@ class _KernelCode:
             pitch = self.layout.rows_apart(self.layout.operands[operand.name], operand.type.dtype)
             return [self.seen.gathered(self.write, point, operand.name, lanes, pitch)]
         return [window(self.write, self.layout, operand, point)]
+
+    def land(self, operand: Operand) -> None:
+        """Wait for the last copies out of an output that lingers, when no counter is kept any more."""
+        slots, depth = self.slots[operand.name], self.pipelined.depths[operand.name]
+        blocks = blocks_of(self.pipelined.kernel, self.given[operand.name])
+        slots.wait, slots.flying = Counter(self.write, blocks % depth, depth), Counter(self.write, depth)
+        for _ in range(depth):
+            self.wait(operand)
 
     def wait(self, operand: Operand) -> None:
         """Wait for the oldest copy in flight of an operand."""
@@ -295,16 +373,24 @@ def lower(
     arrays = Arrays(plan, [one.kernel for one in pipelined])
     buffers: list[HbmBuffer | VmemBuffer | SmemBuffer] = [*arrays.buffers]
     semaphores: list[Semaphore] = [*arrays.semaphores]
+    codes = [_KernelCode(write, kernel, arrays, number) for number, kernel in enumerate(pipelined)]
     base_row = round_up(plan.vmem_bytes, ROW_BYTES * SUBLANES) // ROW_BYTES
-    for number, kernel in enumerate(pipelined):
-        code = _KernelCode(write, kernel, arrays, base_row)
-        code.emit(number)
-        buffers += code.buffers
+    spots = places([code.rows for code in codes], (spec.vmem_rows - base_row) // 2)
+    words = places([sum(buffer.words for buffer in code.scalars) for code in codes], spec.smem_kib * 256)
+    top = max((start + code.rows for code, (start, _) in zip(codes, spots, strict=True)), default=0)
+    for code, (row, reach), (_, most) in zip(codes, spots, words, strict=True):
+        code.rows, code.reach = top - row, min(reach, most)  # above all blocks lies what bodies keep
+    before: list[Late] = []
+    for code, (row, _), (word, _) in zip(codes, spots, words, strict=True):
+        before = code.emit(before, codes[code.number + 1:])
+        buffers += [replace(b, base_row=base_row + row + b.base_row) if isinstance(b, VmemBuffer) else
+                    replace(b, base_word=word + b.base_word) for b in code.buffers]
         semaphores += code.semaphores
         if log is not None:
             frames = ", ".join(f"{name} {frame.rows or 1} x {frame.cols or 1}"
                                for name, frame in code.layout.operands.items())
-            why = f"rows x columns: {frames}; {code.base_row} rows of VMEM"
-            log.append(Step(kernel.kernel.name, True, why))
+            why = f"rows x columns: {frames}; {base_row + row + code.rows} rows of VMEM"
+            log.append(Step(code.kernel.name, True, why))
+    settled(before)
     write.op("shalt")
     return Program(module.name, spec, tuple(buffers), tuple(semaphores), *write.finish())
