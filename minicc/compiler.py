@@ -36,6 +36,7 @@ from minicc.kernel.legalize import legalize
 from minicc.kernel.memory import WORD_BYTES, MemoryPlan, plan
 from minicc.kernel.memory_map import MemoryMap
 from minicc.kernel.pipeline import PipelinedKernel, pipeline
+from minicc.kernel.recompute import fit
 from minicc.kernel.tile import tile
 from minicc.kernel.tune import tune as tune_tiles
 from minicc.kernel.tune_cache import user_cache
@@ -67,14 +68,20 @@ MODES = ("vector", "lane")  # how a gpu's program runs
 class Options:
     """What may be traded for speed. fast_math: simplify may change the last bits, and takes nan and
     infinities for absent. precision: of the factors of f32 products, one of PRECISIONS. tune: each kernel is
-    measured in its likeliest tiles, which takes time now. donated: the numbers of inputs that may be lost."""
+    measured in its likeliest tiles, which takes time now. donated: the numbers of inputs that may be lost.
+    memory_limit: bytes of main memory that the program may take."""
 
     fast_math: bool = False
     precision: str = "f32"
     tune: bool = False
     donated: tuple[int, ...] = ()
+    memory_limit: int | None = None
 
     def __post_init__(self) -> None:
+        limit = self.memory_limit
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise CompileError("compile", "the memory limit is not a number of bytes", got=repr(limit),
+                               need="an integer, 1 or more")
         if self.precision not in PRECISIONS:
             raise CompileError("compile", "there is no such precision", got=repr(self.precision),
                                need=" or ".join(PRECISIONS))
@@ -139,6 +146,9 @@ PASSES: tuple[Pass, ...] = (
     Pass("tune", tune_tiles, "module",
          lambda run, at: run(at.module, at.device.target, repr(at.device.spec), partial(measure, at.device),
                              cache=None if at.slots else user_cache()), "tpu", "tune"),
+    Pass("fit", fit, "module",
+         lambda run, at: run(at.module, at.device.target, at.options.memory_limit,
+                             partial(run_pass, "plan", plan)), asked="memory_limit"),
     Pass("plan", plan, "plan", lambda run, at: run(at.module, at.device.target)),
     Pass("pipeline", pipeline, "pipelined",
          lambda run, at: tuple(run(k, resident=at.resident(k)) for k in at.module.kernels), "tpu"),

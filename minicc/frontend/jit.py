@@ -228,7 +228,8 @@ def _identifier(path: str) -> str:
 
 def jit(fn: Callable | None = None, device: str | None = None, *,
         static_argnames: str | Sequence[str] = (), donate_argnums: int | Sequence[int] = (),
-        fast_math: bool = False, precision: str = "f32", tune: bool = False) -> Any:
+        fast_math: bool = False, precision: str = "f32", tune: bool = False,
+        memory_limit: int | None = None) -> Any:
     """fn, compiled: traced once for each kind of arguments (structure, shapes, dtypes, static values).
 
     static_argnames: arguments that are settings, not tensors; each value is compiled for. donate_argnums:
@@ -236,8 +237,10 @@ def jit(fn: Callable | None = None, device: str | None = None, *,
     them; a program's `memory` says which are. fast_math: simplify
     as if there were no nan and no infinities, and last bits did not matter. precision: "f32", or "bf16" to
     round the factors of f32 products (not the sums). tune: on a tpu, run each kernel in its likeliest tiles
-    and keep the fastest; measurements are kept on disk (MINICC_CACHE: where, or off). Side effects of fn
-    happen while tracing, once. Works as a decorator, with arguments or without.
+    and keep the fastest; measurements are kept on disk (MINICC_CACHE: where, or off). memory_limit: bytes of
+    the device's main memory that the program may take; what would take more is computed again, bit by bit as
+    before, and `memory` says what. Side effects of fn happen while tracing, once. Works as a decorator, with
+    arguments or without.
 
     >>> double = jit(lambda x: x + x)
     >>> double(Tensor([1., 2.])).tolist()
@@ -246,24 +249,26 @@ def jit(fn: Callable | None = None, device: str | None = None, *,
     find(device, user_line())
     if fn is None:
         return partial(jit, device=device, static_argnames=static_argnames, donate_argnums=donate_argnums,
-                       fast_math=fast_math, precision=precision, tune=tune)
+                       fast_math=fast_math, precision=precision, tune=tune, memory_limit=memory_limit)
     if not callable(fn):
         got, hint = a_type(fn), "jit(f)(x), not jit(f(x))"
         fail("jit", "this is not a function", got, hint=hint, kind=CompileError)
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    return Jit(fn, device, static, donate_argnums, Options(fast_math, precision, tune))
+    options = Options(fast_math, precision, tune, memory_limit=memory_limit)
+    return Jit(fn, device, static, donate_argnums, options)
 
 
 def compile(fn: Callable, *args: Any, device: str | None = None, fast_math: bool | None = None,
             precision: str | None = None, tune: bool | None = None,
-            donate_argnums: int | Sequence[int] | None = None, **kwargs: Any) -> CompiledFunction:
+            donate_argnums: int | Sequence[int] | None = None, memory_limit: int | None = None,
+            **kwargs: Any) -> CompiledFunction:
     """fn compiled for arguments like these: something to call and to look into. Settings: see jit.
 
     >>> compile(lambda x: x + x, Tensor([1., 2.]))(Tensor([3., 4.])).tolist()
     [6.0, 8.0]
     """
     made = fn if isinstance(fn, Jit) else jit(fn)
-    wishes = {"fast_math": fast_math, "precision": precision, "tune": tune}
+    wishes = {"fast_math": fast_math, "precision": precision, "tune": tune, "memory_limit": memory_limit}
     given = {name: value for name, value in wishes.items() if value is not None}
     if device is not None or given or donate_argnums is not None:
         donate = made.donate_argnums if donate_argnums is None else donate_argnums

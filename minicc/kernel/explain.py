@@ -33,7 +33,7 @@ COLUMNS, NAME_COLUMNS = 100, 30
 INDENT = " " * 9
 RUNNERS_UP = 3
 FEW, ALL = 5, 10**6  # rows of a paragraph's parts: beside others, and on its own
-OF_ALL = {"tune": "tuned", "donate": "donated"}  # passes that decide on the whole program, and what they did
+OF_ALL = {"tune": "tuned", "donate": "donated", "fit": "let go"}  # what passes did with the whole program
 VIEWS = ("broadcast_in_dim", "transpose", "slice", "reverse", "iota")  # where to read, rather than what to do
 
 

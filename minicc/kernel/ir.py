@@ -336,13 +336,22 @@ def post_order(*roots: Block) -> list[Block]:
 
 
 @dataclass(frozen=True)
+class Again:
+    """What a buffer holds once more, and the cycles that this takes; see recompute.py."""
+
+    buffer: str
+    cycles: float
+
+
+@dataclass(frozen=True)
 class Module:
     """A whole graph as kernels in order, which meet in buffers named by strings.
 
     inputs: (buffer, type) in the order of the graph's inputs. outputs: (buffer, type) likewise; a buffer
     may be an input itself, and the type a reshape of it. constants: buffers that are filled before the
     first run. donated: inputs that may be lost, and the output that is written onto each; see donate.py.
-    waits: buffers, and those that are better written before them; see order.py.
+    waits: buffers, and those that are better written before them; see order.py. again: of buffers that hold
+    what another one held, which.
     """
 
     name: str
@@ -352,6 +361,7 @@ class Module:
     constants: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
     donated: Mapping[str, str] = field(default_factory=dict)
     waits: Mapping[str, Collection[str]] = field(default_factory=dict, compare=False)
+    again: Mapping[str, Again] = field(default_factory=dict)
 
     def __str__(self) -> str:
         ins = ", ".join(f"{name}: {type}" for name, type in self.inputs)

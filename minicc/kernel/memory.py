@@ -292,7 +292,7 @@ def _too_large(module: Module, placed: Mapping[str, Placement], total: int, targ
     raise CompileError(
         "memory", f"the buffers do not fit the memory of {target.name}",
         got=f"{size_text(total)}: {table}", need=f"at most {size_text(target.slow_bytes)}",
-        at=tuple(dict.fromkeys(locs)))
+        at=tuple(dict.fromkeys(locs)), hint="memory_limit, donate_argnums, checkpoint, a smaller batch")
 
 
 def size_text(bytes: int) -> str:

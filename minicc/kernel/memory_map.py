@@ -60,8 +60,16 @@ class MemoryMap:
 
     def __str__(self) -> str:
         tables = [list(self._table(space)) for space in Space if self.buffers(space)]
-        tables += [list(self._donated())] if self.module.donated else []
-        return "\n\n".join("\n".join(table) for table in tables) or f"{self.module.name} has no buffers"
+        tables += [list(rows) for rows in (self._donated(), self._again())]
+        text = "\n\n".join("\n".join(table) for table in tables if table)
+        return text or f"{self.module.name} has no buffers"
+
+    def _again(self) -> Iterator[str]:
+        """What is computed again, and what that takes."""
+        for name, again in self.module.again.items():
+            if again.cycles:
+                size, cycles = size_text(self.plan.placements[name].bytes), f"{again.cycles:,.0f} cycles"
+                yield f"computed again: {again.buffer} as {name}, {size} for {cycles}"
 
     def _donated(self) -> Iterator[str]:
         """What lies where something donated was, and what was donated in vain."""
@@ -77,6 +85,8 @@ class MemoryMap:
         """What a buffer is, in a word."""
         if place is self.plan.fetched.get(place.buffer):
             return "fetched"
+        if place.buffer in self.module.again:
+            return "again"
         return "donated" if place.buffer in self.module.donated else place.role.value
 
     def _table(self, space: Space) -> Iterator[str]:
