@@ -90,6 +90,7 @@ def excerpt(text: str, most: int) -> None:
         folded = textwrap.wrap(body, WIDTH - 2, subsequent_indent=hang, break_on_hyphens=False) or [""]
         if lines_of:
             place = lines_of.split(", ")[0].rpartition(":")[2]
+            folded += [""] * (len(folded[-1]) > WIDTH - 6)
             folded[-1] = f"{folded[-1]:{WIDTH - 6}} :{place}"
         lines += folded
     print(*(f"  {line}".rstrip() for line in lines[:most]), sep="\n")
