@@ -8,6 +8,7 @@ from tpu_programs import run_both
 
 import minicc as mc
 from minicc import compiler
+from minicc.frontend.convolution import conv2d
 from minicc.tpu.emulator import Run
 from minicc.tpu.memory import Area, charged_bytes, split
 
@@ -125,11 +126,23 @@ def test_rows_of_bf16_go_from_memory_to_the_matrix_units_as_they_lie():
     assert pushes <= loads
 
 
-def test_a_float_that_is_rounded_and_stored_is_packed_once():
+def test_floats_that_are_rounded_and_stored_are_packed_once_two_registers_at_a_time():
     x = whole((128, 128), "f32")
     program = mc.compile(lambda x: (x + 1.0).astype("bf16"), x, device="tpu:v5e").program
     names = [op.op for bundle in program.bundles for op in bundle.ops]
-    assert names.count("vpack.bf16") == names.count("vadd.f32") and "vunpack.bf16" not in names
+    assert names.count("vpack.bf16") == names.count("vst") == names.count("vadd.f32") // 2
+    assert "vunpack.bf16" not in names
+
+
+@pytest.mark.parametrize("channels", [1, 7, 17, 33])
+@pytest.mark.parametrize("dtype", ["bf16", "i8"])
+def test_a_convolution_of_packed_channels_is_exact(dtype: str, channels: int):
+    x, w = whole((1, channels, 9, 10), dtype), whole((3, channels, 3, 3), dtype, 1)
+    got = mc.compile(lambda x, w: conv2d(x, w, padding=1), x, w, device="tpu:v5e")(x, w).numpy()
+    padded = np.pad(integers(x), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    want = sum(np.einsum("bchw,oc->bohw", padded[:, :, i:i + 9, j:j + 10], integers(w)[:, :, i, j])
+               for i in range(3) for j in range(3))
+    assert np.allclose(got, np.asarray(want).astype(got.dtype), rtol=2**-8 if dtype == "bf16" else 0)
 
 
 @pytest.mark.parametrize("device, dtype, busy", [

@@ -22,7 +22,7 @@ matmul.py.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as default
 from functools import partial, reduce
@@ -132,9 +132,22 @@ class Body:
         """The loops over all places of a home that compute a value and store it there."""
         def store(places: list[Place]) -> None:
             nest = self.at(home.frame)
-            for place in places:
-                nest.store(home, place, nest.value(block, *place))
+            for some in self.together(home, places):
+                nest.store(home, some[0], *(nest.value(block, *place) for place in some))
         self.nest(home.frame, store)
+
+    def together(self, home: Home, places: list[Place]) -> Iterator[list[Place]]:
+        """The places of a batch one by one, or those that lie in one register of a packed block."""
+        unit, side = SUBLANES * home.packed.per_word, int(home.frame.dense)
+        done = 0
+        while done < len(places):
+            first = places[done][side]
+            aligned = first.offset % unit == self.write.multiple(first.counter) % unit == 0
+            most = home.packed.per_word if aligned and not home.cut and not home.frame.one_row else 1
+            some = [place for number, place in enumerate(places[done:done + most])
+                    if place[side] == At(first.counter, first.offset + number * SUBLANES)]
+            yield some
+            done += len(some)
 
     def nest(self, frame: Frame, body: Callable[[list[Place]], None], batch: int = BATCH) -> None:
         """Loops over all registers of a block: panels outside, rows inside, `batch` of them at a time."""
@@ -284,14 +297,15 @@ class Nest:
         loaded = write.op("vld", self.address(home, At(0, number), panel), stride=0)
         return field(write, home.packed, loaded, number % fit) if fit > 1 else loaded
 
-    def store(self, home: Home, place: Place, value: Operand) -> None:
-        """Store a register of a block. Where a place may lie outside the buffer, only what lies inside."""
-        write = self.body.write
-        words, fit = write.vector(as_words(write, value)), home.packed.per_word
+    def store(self, home: Home, place: Place, *values: Operand) -> None:
+        """Store registers of a block, several if they are packed into one. Where a place may lie outside the
+        buffer, only what lies inside."""
+        write, fit = self.body.write, home.packed.per_word
+        several = [write.vector(as_words(write, value)) for value in values]
         address = self.address(home, *place)
         mask = self.body.mask(home.frame, place, fit) if home.cut else None
-        words = packed(write, home.packed, [words]) if fit > 1 else words
-        rows = 1 if home.frame.one_row else fit > 1 and SUBLANES // fit
+        words = packed(write, home.packed, several) if fit > 1 else several[0]
+        rows = 1 if home.frame.one_row else len(values) < fit and len(values) * SUBLANES // fit
         if mask is not None:
             write.op("vst.msk", address, words, mask, rows=rows)
         else:

@@ -164,14 +164,17 @@ class Seen:
                  for walk, row, step in zip(self.walks[:-1], self.rows, row_major(taps), strict=False)]
 
         def some(source: Scalar, target: Scalar, channel: At) -> None:
-            fewer = min(SUBLANES, self.channels - channel.offset)
             for tap in range(taps[-1]):
                 for panel, pieces in enumerate(self.pieces(tap)):
                     value = self.register(write, pieces, partial(
                         write.address, block.buffer, block.start, source, write.shrunk(channel, fit)))
-                    place = write.address(matrix.buffer, matrix.start, target, tap + panel * matrix.pitch,
-                                          write.scaled(channel, prod(taps)))
-                    write.op("vst", place, value, stride=prod(taps), rows=fewer < SUBLANES and fewer)
+                    for number in range(min(fit, -(-(self.channels - channel.offset) // SUBLANES))):
+                        first = At(channel.counter, channel.offset + number * SUBLANES)
+                        part = unpacked(write, self.dtype, value, number) if fit > 1 else value
+                        fewer = min(SUBLANES, self.channels - first.offset)
+                        place = write.address(matrix.buffer, matrix.start, target, tap + panel * matrix.pitch,
+                                              write.scaled(first, prod(taps)))
+                        write.op("vst", place, part, stride=prod(taps), rows=fewer < SUBLANES and fewer)
 
         def nest(loops: list[tuple[int, int, int]], source: Scalar, target: Scalar, channel: At) -> None:
             if not loops:
@@ -182,16 +185,15 @@ class Seen:
                 inner, write.add(source, write.mul(write.place(at[0]), row // fit)),
                 write.add(target, write.mul(write.place(at[0]), step)), channel))
 
-        count, whole = -(-self.channels // SUBLANES), self.channels // SUBLANES
-        write.loop(count, whole, 1, SUBLANES, lambda at: nest(loops, 0, 0, at[0]))
+        unit = SUBLANES * fit  # channels of a packed register move together, and part when they are stored
+        count, whole = -(-self.channels // unit), self.channels // unit
+        write.loop(count, whole, 1, unit, lambda at: nest(loops, 0, 0, at[0]))
 
     def register(self, write: Writer, pieces: list[Piece], address: Callable[[int], Address]) -> Operand:
         """The pieces of a register, one after the other."""
         value: Operand | None = None
         for piece in pieces:
-            fit = self.dtype.per_word
-            part: Operand = write.op("vld", address(piece.row // fit), rows=fit > 1 and SUBLANES // fit)
-            part = unpacked(write, self.dtype, part) if fit > 1 else part
+            part: Operand = write.op("vld", address(piece.row // self.dtype.per_word))
             part = write.xlu("vrot.lane", part, piece.shift % LANES) if piece.shift % LANES else part
             before = write.op("vcmask", SUBLANES, piece.lane)
             value = part if value is None else write.op("vsel", before, value, part)
