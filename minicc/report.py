@@ -86,6 +86,15 @@ class TPUProfile:
             f"{self.cycles / self.least.cycles:.2f} times that"])
 
 
+def gathered(causes: Mapping[str, float]) -> dict[str, float]:
+    """cause -> cycles, the waits for all DMAs together, most first."""
+    found: dict[str, float] = {}
+    for cause, cycles in causes.items():
+        kind = "dma" if cause.startswith("dma ") else cause
+        found[kind] = found.get(kind, 0.0) + cycles
+    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+
 def _shares(table: Mapping[str, float], total: int) -> list[str]:
     width = max(map(len, table), default=0)
     return [f"  {name:{width}} {cycles:12.1f} {cycles / total:7.1%}" for name, cycles in table.items()]

@@ -100,9 +100,9 @@ def test_twice_the_clock_at_the_same_cycles_is_half_the_time(capsys: pytest.Capt
 
 
 def test_a_machine_that_cannot_be_driven_says_why_and_the_others_stay(capsys: pytest.CaptureFixture[str]):
-    code, out, _ = profile(["-c", DENSE, "--sweep", "mxu_side=128,256"], capsys)
-    assert code == 0 and "256       machine: emulated arrays are 128 x 128" in out
-    _, out, _ = profile(["-c", DENSE, "--sweep", "mxu_side=128,256", "--sweep", "mxus=4"], capsys)
+    code, out, _ = profile(["-c", DENSE, "--sweep", "mxu_side=128,512"], capsys)
+    assert code == 0 and "512       machine: emulated arrays are 128 x 128" in out
+    _, out, _ = profile(["-c", DENSE, "--sweep", "mxu_side=128,512", "--sweep", "mxus=4"], capsys)
     assert "does not compile" in out and out.splitlines()[-1].startswith("machine: emulated arrays")
 
 

@@ -25,11 +25,11 @@ from minicc.trace import Event
 from minicc.viz.graph import draw_graph
 from minicc.viz.kernels import draw_kernels
 from minicc.viz.render import Drawing
-from minicc.viz.sweep import draw_sweep
+from minicc.viz.sweep import draw_ladder, draw_sweep
 from minicc.viz.timeline import draw_events, draw_memory, draw_pipeline
 
-__all__ = ["Drawing", "draw", "draw_events", "draw_graph", "draw_kernels", "draw_memory", "draw_pipeline",
-           "draw_sweep"]
+__all__ = ["Drawing", "draw", "draw_events", "draw_graph", "draw_kernels", "draw_ladder", "draw_memory",
+           "draw_pipeline", "draw_sweep"]
 
 
 def draw(level: object) -> Drawing:

@@ -1,4 +1,4 @@
-"""Draws a sweep: where the time goes, for each value of a machine's number, as bars under one another.
+"""Draws how long things take, as bars under one another: a sweep of a machine's number, or a ladder.
 
     mxus 1   [ mxu                                  ][dma][vector]
     mxus 2   [ mxu              ][dma][vector]                       shorter is faster
@@ -12,6 +12,7 @@ what. Read next: timeline.py, whose rows these are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log10
 
 from minicc.viz.render import Drawing
 from minicc.viz.timeline import Span, draw_rows
@@ -31,6 +32,12 @@ def draw_sweep(title: str, unit: str, bars: Sequence[tuple[str, Mapping[str, flo
     legend = [Span(place * width, (place + 1) * width, cause, CAUSES[cause])
               for place, cause in enumerate(used)]
     return draw_rows("sweep", title, unit, [*rows, ("colours", legend)])
+
+
+def draw_ladder(title: str, rungs: Sequence[tuple[str, float]]) -> Drawing:
+    """One bar per rung: its name, and how many times the bound it takes, on a logarithmic scale."""
+    rows = [(name, [Span(0.0, log10(max(times, 1.0)), f"{times:.2f}", "body")]) for name, times in rungs]
+    return draw_rows("ladder", f"{title}: times the bound, on a logarithmic scale", "1 is 10x", rows)
 
 
 def _stacked(parts: Mapping[str, float]) -> list[Span]:

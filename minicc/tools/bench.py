@@ -10,7 +10,7 @@ TPU the cycles are the machine's own, beside the least that any program could ta
 `checks` says how many times as long the emulator takes because it looks for races and garbage. Invariant:
 every output is compared with numpy in float64, and a row that is off is a failure, however fast. MLPerf too
 sets a quality to reach before a time counts. Read next: workloads.py, and oracles.py for `--oracles`, which
-holds the machines to published numbers.
+holds the machines to published numbers; ladder.py for `--ladder`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from operator import methodcaller
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any, cast
@@ -38,6 +39,9 @@ from minicc.graph.attributes import nearest
 from minicc.graph.precision import PRECISIONS
 from minicc.report import TPUProfile
 from minicc.tools.by_hand import by_hand
+from minicc.tools.ladder import PROGRAMS, Step, climb
+from minicc.tools.ladder import draw as draw_ladder
+from minicc.tools.ladder import table as ladder_table
 from minicc.tools.oracles import TITLES, oracle_rows
 from minicc.tools.output import Progress, emit
 from minicc.tools.workloads import TINY, WORKLOADS, Shared, Workload
@@ -139,6 +143,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tiny", action="store_true", help="small ones, since a TPU is emulated slowly")
     parser.add_argument("--oracles", action="store_true", help="instead: published numbers beside ours, all "
                         "or --only a, b, c, d or e")
+    parser.add_argument("--ladder", metavar="TPU", help="instead: the cycles there, one idea of the compiler "
+                        "added after the other")
+    parser.add_argument("--chart", metavar="FILE", help="draw the ladder of one program, as .svg or .png")
     parser.add_argument("--precision", choices=PRECISIONS, default="f32", help="of the factors of products; "
                         "bf16 takes one pass of a matrix unit, not six")
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of each (default 5)")
@@ -151,6 +158,8 @@ def run(options: argparse.Namespace) -> int:
                            need="1 or more")
     if options.oracles:
         return _oracles(options)
+    if options.ladder:
+        return _ladders(options)
     chosen, progress, rows = _chosen(options), Progress(), []
     for name, workload in chosen.items():
         progress.show(name)
@@ -176,6 +185,28 @@ def _oracles(options: argparse.Namespace) -> int:
     data = [{**asdict(row), "error": row.error, "right": row.right} for row in rows]
     emit("\n".join([TITLES, *map(str, rows)]), data, options)
     return 0 if all(row.right for row in rows) else 1
+
+
+def _ladders(options: argparse.Namespace) -> int:
+    """Print the ladder of each program, and draw the only one; 1 if a rung's answer is off."""
+    chosen, progress, ladders = _chosen(options), Progress(), []
+    if not (options.only or options.tiny):
+        chosen = {name: chosen[name] for name in PROGRAMS}
+    if options.chart and (len(chosen) > 1 or not options.chart.endswith((".svg", ".png"))):
+        raise CompileError("bench", "a chart is a picture of one ladder", got=options.chart,
+                           need="FILE.svg or FILE.png, and --only NAME")
+    for name, workload in chosen.items():
+        steps: list[Step] = []
+        for step in climb(name, workload, Adapter, options.ladder, options.precision):
+            progress.show(f"{name}, {step.rung}")
+            steps.append(step)
+        ladders.append(steps)
+    progress.clear()
+    lines = ["\n".join(ladder_table(steps)) for steps in ladders]
+    if options.chart:
+        lines.append(str(draw_ladder(ladders[0], Path(options.chart))))
+    emit("\n\n".join(lines), [step.row() for steps in ladders for step in steps], options)
+    return 0 if all(step.off <= TOLERANCES[options.precision] for steps in ladders for step in steps) else 1
 
 
 def _chosen(options: argparse.Namespace) -> Mapping[str, Workload]:

@@ -28,7 +28,7 @@ from pathlib import Path
 from minicc.compiler import Compiled, compile_graph
 from minicc.devices import find
 from minicc.errors import CompileError
-from minicc.report import TPUProfile
+from minicc.report import TPUProfile, gathered
 from minicc.tools import commands, programs
 from minicc.tools.output import Progress, emit, write_file
 from minicc.tpu.machine import TPUSpec
@@ -63,11 +63,7 @@ class Point:
 
     def causes(self) -> dict[str, float]:
         """cause -> cycles, the waits for all DMAs together, most first."""
-        found: dict[str, float] = {}
-        for cause, cycles in (self.profile.causes if self.profile else {}).items():
-            kind = "dma" if cause.startswith("dma ") else cause
-            found[kind] = found.get(kind, 0.0) + cycles
-        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+        return gathered(self.profile.causes if self.profile else {})
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -362,9 +362,11 @@ class _KernelCode:
 
 def lower(
     pipelined: Sequence[PipelinedKernel], module: Module, plan: MemoryPlan, spec: TPUSpec,
-    log: list[Step] | None = None,
+    reach: int = REACHES[0], log: list[Step] | None = None,
 ) -> Program:
     """One program of all kernels. log receives a Step per kernel: its registers' frames and its VMEM.
+
+    reach: how many kernels before it one may begin to copy, at the most; with 0 each copies in its own time.
 
     Raises: CompileError for a block that has more than rows and columns, or for more numbers to look up than
     scalar memory holds.
@@ -378,8 +380,8 @@ def lower(
     spots = places([code.rows for code in codes], (spec.vmem_rows - base_row) // 2)
     words = places([sum(buffer.words for buffer in code.scalars) for code in codes], spec.smem_kib * 256)
     top = max((start + code.rows for code, (start, _) in zip(codes, spots, strict=True)), default=0)
-    for code, (row, reach), (_, most) in zip(codes, spots, words, strict=True):
-        code.rows, code.reach = top - row, min(reach, most)  # above all blocks lies what bodies keep
+    for code, (row, most), (_, more) in zip(codes, spots, words, strict=True):
+        code.rows, code.reach = top - row, min(reach, most, more)  # above all blocks lies what bodies keep
     before: list[Late] = []
     for code, (row, _), (word, _) in zip(codes, spots, words, strict=True):
         before = code.emit(before, codes[code.number + 1:])
