@@ -93,15 +93,43 @@ def test_a_tpu_holds_the_weights_once_but_for_those_of_one_kernel():
     assert given.plan.hbm_bytes <= 1.25 * inputs
 
 
-def test_a_cache_is_donated_to_its_successor():
-    def write(cache, new, place):
-        return mc.dynamic_update_slice(cache, new, (place, 0))
+def write(cache, new, place):
+    return mc.dynamic_update_slice(cache, new, (place, 0))
 
-    cache, new = Tensor(np.zeros((1024, 64), np.float32)), Tensor(np.ones((1, 64), np.float32))
-    kept, given = (mc.compile(write, cache, new, Tensor(3, "i32"), device="tpu", donate_argnums=numbers)
+
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
+def test_a_cache_that_is_donated_is_updated_where_it_is(device):
+    """One kernel in place of two, and no byte of the cache but the new ones; the caller's array stays."""
+    cache, new, place = np.zeros((1024, 64), np.float32), mc.ones((1, 64)), Tensor(3, "i32")
+    kept, given = (mc.compile(write, cache, new, place, device=device, donate_argnums=numbers)
                    for numbers in ((), 0))
-    assert kept.plan.hbm_bytes - given.plan.hbm_bytes == 1024 * 64 * 4
-    assert given(cache, new, Tensor(3, "i32")).numpy().sum() == 64
+    assert kept.plan.hbm_bytes - given.plan.hbm_bytes == cache.nbytes
+    assert [kernel.name for kernel in kept.module.kernels][:1] == ["copy"]
+    assert [kernel.name for kernel in given.module.kernels] == ["dynamic_update_slice"]
+    expected = cache.copy()
+    expected[3] = 1
+    for made in (kept, given, given):
+        x = Tensor(cache)
+        assert np.array_equal(made(x, new, place).numpy(), expected) and not cache.any()
+    assert "donated: cache is changed in place" in str(given.memory)
+
+
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
+def test_what_reads_the_old_cache_comes_before_it_is_updated(device):
+    rng = np.random.default_rng(0)
+    cache, new = (rng.normal(size=(rows, 64)).astype(np.float32) for rows in (64, 1))
+
+    def step(cache, new, place):
+        updated = write(cache, new, place)
+        return updated, (cache @ cache.T).sum() + (updated @ updated.T).max()
+
+    found, score = mc.jit(step, device, donate_argnums=0)(Tensor(cache), new, Tensor(5, "i32"))
+    updated = cache.astype(np.float64)
+    expected = (updated @ updated.T).sum()
+    updated[5] = new
+    assert np.array_equal(found.numpy(), updated.astype(np.float32))
+    expected += (updated @ updated.T).max()
+    assert abs(score.item() - expected) < 1e-5 * np.abs(cache @ cache.T).sum()
 
 
 def test_what_cannot_be_used_is_said_and_what_is_returned_stays():

@@ -219,7 +219,8 @@ def draw_memory(memory: MemoryMap, name: str = "memory") -> Drawing:
         places = memory.buffers(space)
         peaks += [f"{space.value} {bytes_text(memory.peak_bytes(space))}"] if places else []
         for place in places:
-            role = "vmem" if space is Space.VMEM else place.role.value.replace("constant", "input")
+            role = place.role.value.replace("constant", "input").replace("updated", "output")
+            role = "vmem" if space is Space.VMEM else role
             last = min(place.last, len(memory.module.kernels) - 1)
             span = Span(place.first, last + 1, bytes_text(place.bytes), role)
             rows.append((f"{place.buffer} at {place.offset_bytes:,} of {space.value}", [span]))

@@ -40,6 +40,7 @@ class GPUProgram:
         self.vector = tuple(map(vector_kernel, self.module.kernels))
         self.made = {op.buffer: op.type for kernel in self.module.kernels for op in kernel.outputs}
         self.outputs = self.made.keys() & {name for name, _ in self.module.outputs}
+        self.updated = self.made.keys() & {name for name, _ in self.module.inputs}
         self.arena = Arena(self.module.kernels, [kernel.needs for kernel in self.vector], self.outputs)
         self.calls = [(kernel.function, [f"{number}.{i}" for i in range(len(kernel.needs))])
                       for number, kernel in enumerate(self.vector)]
@@ -69,7 +70,9 @@ class GPUProgram:
 
     def _allocate(self, buffers: Buffers, names: Iterable[str]) -> None:
         for name in names:
-            buffers[name] = np.empty(self.made[name].shape, self.made[name].dtype.numpy)
+            made = self.made[name]
+            buffers[name] = (buffers[name].copy() if name in self.updated else
+                             np.empty(made.shape, made.dtype.numpy))
 
     @property
     def source(self) -> str:

@@ -5,8 +5,9 @@
 
 Goes in: kernels and the names of inputs that nobody needs when the program is done. Comes out: the same
 kernels in an order that lets go of these early, and Module.donated, which says of each input what becomes of
-it: its own name if it is an output as it is; the output that is written onto it; or nothing, and then its
-bytes are free behind the last kernel that reads it. Invariant: an output goes onto an input only if one
+it: its own name if it is an output as it is, or updated in place, without the copy that an update starts
+from; the output that is written onto it; or nothing, and then its bytes are free behind the last kernel that
+reads it. Invariant: an output goes onto an input only if one
 kernel writes the one from the other, each element from what lies at its own place, and all others that read
 the input come before. A step writes its block after it has read it, and no other step reads that one.
 
@@ -44,7 +45,30 @@ def donate(module: Module, given: Collection[str], *, log: list[Step] | None = N
                 why = "its bytes are free behind the last kernel that reads it"
         if log is not None:
             log.append(Step(f"{name}: {type}", True, why))
-    return replace(module, kernels=tuple(dag.best()), donated=donated)
+    return _without_copies(replace(module, kernels=tuple(dag.best()), donated=donated))
+
+
+def _without_copies(module: Module) -> Module:
+    """The module in which what is donated and copied onto itself, for an update in place, is updated where
+    it is."""
+    copied = {new: old for old, new in module.donated.items() if new not in ("", old) and any(
+        _copies(kernel, old, new) for kernel in module.kernels)}
+
+    def side(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        return tuple(replace(op, buffer=copied.get(op.buffer, op.buffer)) for op in operands)
+
+    kernels = [replace(kernel, inputs=side(kernel.inputs), outputs=side(kernel.outputs),
+                       scalars=side(kernel.scalars)) for kernel in module.kernels
+               if not any(_copies(kernel, old, new) for new, old in copied.items())]
+    outputs = tuple((copied.get(name, name), type) for name, type in module.outputs)
+    donated = {old: old if new in copied else new for old, new in module.donated.items()}
+    return replace(module, kernels=tuple(kernels), outputs=outputs, donated=donated)
+
+
+def _copies(kernel: Kernel, old: str, new: str) -> bool:
+    """Whether a kernel does nothing but to copy one buffer into another."""
+    buffers = [op.buffer for op in (*kernel.reads, *kernel.outputs)]
+    return buffers == [old, new] and [one.value.op for one in kernel.body] == ["load"]
 
 
 def _successors(module: Module, name: str, type: Type) -> Iterator[tuple[int, str]]:

@@ -191,8 +191,12 @@ def allocate(
     buffers = {name: _held(array, Type.of(array).dtype, float64) for name, array in module.constants.items()}
     for name, type in module.inputs:
         buffers[name] = _held(np.asarray(inputs[name]), type.dtype, float64)
+    given = set(buffers)
     for kernel in module.kernels:
         for operand in kernel.outputs:
+            if operand.buffer in given:  # updated in place
+                buffers[operand.buffer] = buffers[operand.buffer].copy()
+                continue
             dtype = host_dtype(operand.type.dtype, float64)
             poison = {"f": np.nan, "i": 2**31 - 1, "b": True}[operand.type.dtype.kind]
             held = poison if dtype.kind == "f" else encode(poison, operand.type.dtype)

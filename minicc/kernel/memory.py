@@ -55,8 +55,12 @@ class Role(Enum):
 
     INPUT = "input"
     OUTPUT = "output"
+    UPDATED = "updated"  # an input that is changed in place, and an output
     CONSTANT = "constant"
     TEMP = "temp"
+
+
+FETCHED = (Role.INPUT, Role.CONSTANT)  # what may be fetched: it stays as it is
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,7 @@ def _wishes(module: Module, live: Mapping[str, Live], target: Target) -> Iterato
         once, gain = type.bytes, "it fits, and its bytes never leave the chip"
         saved = moved[name] + once * (name in looked_up)
         if role is not Role.TEMP:
-            again = once < moved[name] and role is not Role.OUTPUT and name not in looked_up
+            again = once < moved[name] and role in FETCHED and name not in looked_up
             if not (again and target.keeps_temps and
                     _pays(module, name, readers[name], moved[name], once, target)):
                 continue
@@ -232,8 +236,9 @@ def _live_ranges(module: Module) -> dict[str, Live]:
     for number, kernel in enumerate(module.kernels):
         for operand in kernel.outputs:
             role = Role.OUTPUT if operand.buffer in outputs else Role.TEMP
-            _, type, first, _ = live.get(operand.buffer, (role, operand.type, number, 0))  # perhaps in place
-            live[operand.buffer] = (role, type, first, end if role is Role.OUTPUT else number)
+            old, type, first, _ = live.get(operand.buffer, (role, operand.type, number, 0))
+            role = role if old is role else Role.UPDATED  # what was there is changed in place
+            live[operand.buffer] = (role, type, first, number if role is Role.TEMP else end)
         for operand in kernel.reads:
             role, type, first, last = live[operand.buffer]
             live[operand.buffer] = (role, type, first, max(last, number))

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from minicc.kernel.ir import Module
-from minicc.kernel.memory import MemoryPlan, Placement, Space, size_text
+from minicc.kernel.memory import MemoryPlan, Placement, Role, Space, size_text
 
 BAR_COLUMNS = 32
 LIVE, DEAD = "#", "."
@@ -76,7 +76,9 @@ class MemoryMap:
         for name in self.module.donated:
             place = self.plan.placements[name]
             later = [one.buffer for one in self.plan.sharing(place)]
-            if name in dict(self.module.outputs):
+            if place.role is Role.UPDATED:
+                yield f"donated: {name} is changed in place"
+            elif name in dict(self.module.outputs):
                 yield f"donated: {name} is returned as it is"
             else:
                 yield f"donated: {name}, and its bytes hold {', '.join(later) or 'nothing else'} later"

@@ -132,11 +132,14 @@ class _Lives:
 
     def _choice(self, name: str, begin: int, end: int, depth: int) -> _Choice | None:
         """What has to run again if kernels do so `depth` steps back; or None if something is lost by then."""
-        again, longer, needs, source = dict[int, None](), set[str](), set[str](), dict[str, str]()
+        again, source = dict[int, None](), dict[str, str]()
+        longer, needs, lost = set[str](), set[str](), set[str]()
 
         def visit(number: int, left: int) -> None:
             for read in {op.buffer: None for op in self.module.kernels[number].reads}:
                 source[read] = copy = self._version(read, end)
+                if self.places[copy].role is Role.UPDATED and number < self.writers[copy][-1] < end:
+                    lost.add(copy)
                 if self._alive(copy, end):
                     needs.add(copy)
                 elif left and self._repeatable(copy):
@@ -147,8 +150,8 @@ class _Lives:
             again[number] = None  # behind those that make what it reads
 
         visit(self.writers[name][0], depth)
-        if any(self.module.donated.get(copy) for copy in longer):
-            return None  # something is written onto it
+        if lost or any(self.module.donated.get(copy) for copy in longer):
+            return None  # something is written there, or onto it
         return _Choice(name, begin, end, tuple(again), frozenset(longer), frozenset(needs),
                        _Frozen(source))
 

@@ -23,7 +23,8 @@ from minicc.tpu.isa import Address, HbmBuffer, Semaphore, VmemBuffer
 from minicc.tpu.layout import round_up
 from minicc.tpu.machine import ROW_BYTES, SUBLANES
 
-ROLES = {Role.INPUT: "input", Role.CONSTANT: "input", Role.OUTPUT: "output", Role.TEMP: "temp"}
+ROLES = {Role.INPUT: "input", Role.CONSTANT: "input", Role.OUTPUT: "output", Role.UPDATED: "updated",
+         Role.TEMP: "temp"}
 
 
 class Arrays:

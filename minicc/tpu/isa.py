@@ -173,7 +173,8 @@ class SmemBuffer:
 
 @dataclass(frozen=True)
 class HbmBuffer:
-    """A row-major array in HBM. role: "input" (given, never written), "output" or "temp"."""
+    """A row-major array in HBM. role: "input" (given, never written), "output", "updated" (both) or
+    "temp"."""
 
     name: str
     dtype: str

@@ -195,7 +195,7 @@ class Memory:
         self.areas |= {b.name: Area("SMEM", b.name, *smem).part(
             itemgetter(slice(b.base_word, b.base_word + b.words))) for b in program.smem}
         given = _inputs(program, inputs) if values else {}
-        flags = {name: (np.zeros(array.shape, bool), np.zeros(array.shape, np.uint8))
+        flags = {name: (np.full(array.shape, array.flags.writeable), np.zeros(array.shape, np.uint8))
                  for name, array in given.items()}
         self.areas |= {b.name: Area("HBM", b.name, given[b.name], *flags[b.name]) if b.name in given else
                        Area("HBM", b.name, *self._arrays(b.shape, dtypes[b.name])) for b in program.hbm}
@@ -336,7 +336,7 @@ class Memory:
             if buffer.role == "output" and not area.known.all():
                 raise fault(f"output {buffer.name} is incomplete",
                             f"{np.count_nonzero(~area.known)} of {area.known.size} elements never written")
-            if buffer.role == "output":
+            if buffer.role in ("output", "updated"):
                 found[buffer.name] = area.words.view(DTYPES[buffer.dtype].numpy)
         return found
 
@@ -363,7 +363,7 @@ def _row_addresses(words: np.ndarray) -> np.ndarray:
 
 def _inputs(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The elements of the given arrays, not copied where they are as the program's buffers want them."""
-    wanted = {b.name: b for b in program.hbm if b.role == "input"}
+    wanted = {b.name: b for b in program.hbm if b.role in ("input", "updated")}
     if wanted.keys() != inputs.keys():
         raise CompileError("tpu run", "the inputs do not match the program's",
                            got=", ".join(inputs) or "none", need=", ".join(wanted) or "none")
@@ -374,6 +374,7 @@ def _inputs(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.nda
             raise ShapeError("tpu run", f"input {name} has a wrong shape", got=array.shape, need=buffer.shape)
         if array.dtype != dtype.numpy:
             raise DtypeError("tpu run", f"input {name} has a wrong dtype", got=array.dtype, need=dtype.numpy)
-        arrays[name] = np.asarray(array, order="C").view(stored(buffer))
-        arrays[name].flags.writeable = False
+        changes = buffer.role == "updated"
+        arrays[name] = np.array(array, order="C", copy=changes or None).view(stored(buffer))
+        arrays[name].flags.writeable = changes
     return arrays

@@ -48,7 +48,7 @@ _NAME = r"(?P<name>\w[\w.]*)"
 _HEADER: dict[str, tuple[str, str, Any]] = {
     "program": (r"(?P<name>\S+)", "NAME", None),
     "machine": (r"(?P<name>\S+)(?P<own>(?: \w+=\S+)*)", "v5e, and what differs, as in mxus=8", None),
-    "hbm": (rf"{_NAME}: (?P<dtype>\w+)\[(?P<shape>(?:\d+(?:, *\d+)*)?)\] (?P<role>input|output|temp)",
+    "hbm": (rf"{_NAME}: (?P<dtype>\w+)\[(?P<shape>(?:\d+(?:, *\d+)*)?)\] (?P<role>input|output|updated|temp)",
             "x: f32[8,128] input (or output, temp)", isa.HbmBuffer),
     "vmem": (rf"{_NAME}: (?P<dtype>\w+) rows=(?P<rows>{_INTEGER}) base=(?P<base_row>{_INTEGER})",
              "xb: f32 rows=8 base=0x0", isa.VmemBuffer),
