@@ -9,8 +9,10 @@ from tpu_programs import run_both
 import minicc as mc
 from minicc import compiler
 from minicc.frontend.convolution import conv2d
-from minicc.tpu.emulator import Run
+from minicc.tpu.emulator import run
 from minicc.tpu.memory import Area, charged_bytes, split
+from minicc.tpu.stepping import Run
+from minicc.tpu.text import parse
 
 DTYPES = {"bf16": 2, "f16": 2, "i16": 2, "i8": 1, "u8": 1, "bool": 1, "f32": 4}
 SIZES = (1, 7, 127, 129)
@@ -174,3 +176,46 @@ def test_attention_runs_on_arrays_of_256():
     a, b, c = (one.numpy().astype(np.float64) for one in (q, k, v))
     scores = np.exp(a @ b.T / 8.0)
     assert np.allclose(got.numpy(), scores / scores.sum(axis=1, keepdims=True) @ c, atol=1e-5)
+
+
+def test_signed_and_unsigned_bytes_meet_in_a_product():
+    x, y = whole((70, 300), "i8"), whole((300, 65), "u8", 1)
+    x, y = x * mc.Tensor(np.int8(-20)), y * mc.Tensor(np.uint8(50))  # from -100, and to 250
+    got, _ = report_of(lambda x, y: mc.einsum("mk,kn->mn", x, y), x, y)
+    assert np.array_equal(got, integers(x) @ integers(y))
+
+
+COPIES = """
+hbm x: bf16[4,128] input
+hbm y: bf16[6,128] output
+vmem xb: bf16 rows=8 base=0x0
+semaphore sem: 1
+
+{ dma.hbm_to_vmem [xb + 0x1], [x], [sem] shape=(4, 128) strides=(128, 1) panel=16 }
+{ dma.done.wait [sem] }
+{ dma.vmem_to_hbm [y], [xb], [sem] shape=(6, 128) strides=(128, 1) panel=16 }
+{ dma.done.wait [sem] }
+{ shalt }
+"""
+
+
+def test_copies_count_rows_of_the_dtype_from_an_odd_one_too():
+    given = np.arange(1, 4 * 128 + 1).reshape(4, 128).astype(np.uint16)
+    got = run(parse(COPIES), {"x": given}).outputs["y"]
+    assert np.array_equal(got[1:5], given)  # rows 0 and 5 share their words with 1 and 4
+
+
+def test_a_packed_word_that_was_never_written_is_garbage():
+    program = parse(COPIES.replace("shape=(6, 128)", "shape=(7, 128)").replace("bf16[6,", "bf16[7,"))
+    with pytest.raises(mc.MachineFault, match="garbage in row 3, lane 0"):  # of VMEM, for rows 6 and 7
+        run(program, {"x": np.zeros((4, 128), np.uint16)})
+
+
+def test_a_machine_without_int8_refuses_a_push_of_it():
+    with pytest.raises(mc.CompileError, match="its matrix units take no int8"):
+        run(parse("machine v2\n\n{ vsplat v0, 0 }\n{ vmatpush.s8.mxu0 v0 }\n{ shalt }\n"), {})
+
+
+def test_rows_are_as_many_registers_as_a_matrix_unit_is_wide():
+    with pytest.raises(mc.CompileError, match="rows are as long as the matrix unit is wide"):
+        run(parse("machine v6e\n\n{ vsplat v0, 0 }\n{ vmatpush.mxu0 v0 }\n{ shalt }\n"), {})
