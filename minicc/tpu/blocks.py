@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from minicc.errors import MachineFault
@@ -100,7 +101,7 @@ class Pack:
     name: str
     values: list[Value]
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many tiles it has for each iteration."""
         return sum(value.results for value in self.values)
@@ -314,6 +315,8 @@ def understand(form: Form, numbers: dict[str, int], bundles: Sequence[Decoded], 
     """
     first = Body(form, numbers).read(bundles)
     carried = frozenset(reg for reg in first.entry if reg in first.registers and reg.kind != "s")
+    if not first.pushes and not (loop and carried):
+        return first
     body = Body(form, numbers, carried if loop else frozenset(), dict(first.pushes)).read(bundles)
     if body.pushes != first.pushes:
         if loop:

@@ -17,7 +17,7 @@ When a rule might be broken, nothing has happened yet (or is undone, if it was f
 block is stepped, which finds out whether it is, and says so in the stepper's words.
 
 Invariants: `core` is up to date for the stepper after `settle`; until then its times are in `state`, relative
-to `now`. A trace, exposed mode, and a block's first visit are stepped. QEMU and other binary translators work
+to `now`. A trace, exposed mode, and a block's first visits are stepped. QEMU and other binary translators work
 in the same way: blocks of code, translated when they are hot. What to read next: stepping.py.
 """
 
@@ -45,7 +45,7 @@ from minicc.tpu.timing import Effect, Outline, State, Timing
 from minicc.tpu.vector import KNOWN
 from minicc.tpu.verify import verify
 
-HOT = 2  # the visit at which a block is compiled: one like it counts, too
+HOT = 3  # the visit at which a block is compiled: one like it counts, too
 UNSEEN = 4096  # iterations at a time, without values
 LOOK = 4  # the bundles by which blocks are found alike, before their forms are
 _compiled: WeakValueDictionary[Form, Block] = WeakValueDictionary()  # by all programs that live

@@ -23,6 +23,7 @@ memory stays in cache. The gpu room's vector mode writes its kernels in the same
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -238,7 +239,7 @@ def _letting_go(text: list[str], straight: int, names: set[str]) -> list[str]:
 
 
 def _words(line: str) -> set[str]:
-    return set("".join(c if c.isalnum() else " " for c in line).split())
+    return set(re.findall(r"\w+", line))
 
 
 def compile_block(body: Body, loop: bool) -> Block:
