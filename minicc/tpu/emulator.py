@@ -17,8 +17,8 @@ When a rule might be broken, nothing has happened yet (or is undone, if it was f
 block is stepped, which finds out whether it is, and says so in the stepper's words.
 
 Invariants: `core` is up to date for the stepper after `settle`; until then its times are in `state`, relative
-to `now`. A trace, exposed mode, and a block's first visits are stepped. QEMU and other binary translators work
-in the same way: blocks of code, translated when they are hot. What to read next: stepping.py.
+to `now`. A trace, exposed mode, and the first visits of a block are stepped. QEMU and other translators of
+binaries work so: blocks of code, translated when they are hot. What to read next: stepping.py.
 """
 
 from __future__ import annotations

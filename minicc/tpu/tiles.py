@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -197,9 +198,9 @@ class Tiles:
         if swap:
             mxu.swap()
         rows = self.operand(beside, members, count, form)
-        first = mxu.product.add(rows)
+        first, spots = mxu.product.add(rows), tiles_of(count)
         for push in range(0, len(rows), count):
-            for start, size in tiles_of(count):
+            for start, size in spots:
                 mxu.results += mxu.results_of(0, first + push + start, size)
 
     def pop(self, unit: int, members: int) -> Lanes:
@@ -208,7 +209,7 @@ class Tiles:
         wanted = [results.popleft()[1] for _ in range(self.count * members)]
         shape = self.count, members, *TILE
         if all(size == SUBLANES and product.values.shape[1] == LANES for product, _, size, _ in wanted):
-            spans = [(product, list(some)) for product, some in groupby(wanted, key=lambda entry: entry[0])]
+            spans = [(product, list(some)) for product, some in groupby(wanted, key=itemgetter(0))]
             parts = [product.part(some[0][1], len(some) * SUBLANES) for product, some in spans]
             return Lanes((parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(shape))
         data, known = np.zeros((len(wanted), *TILE), np.uint32), np.zeros((len(wanted), *TILE), bool)

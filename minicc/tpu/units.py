@@ -80,11 +80,12 @@ class Product:
         """So many rows of the product, 128 columns of them; each is asked for once, and in order. Of int8 it
         is s32, since f32 counts 256 products of such numbers without rounding."""
         if start + count > self.done:
-            first, side = self.done % BLOCK, len(self.weights)
-            block = np.zeros((-(-(first + self.count - self.done) // BLOCK) * BLOCK, side), np.float32)
-            np.concatenate(self.rows, out=block[first:first + self.count - self.done])
-            product = (block.reshape(-1, BLOCK, side) @ self.weights).reshape(-1, side)
-            product = product[first:first + self.count - self.done]
+            first, fresh, side = self.done % BLOCK, self.count - self.done, len(self.weights)
+            block = self.rows[0]
+            if first or fresh % BLOCK or len(self.rows) > 1:
+                block = np.zeros((-(-(first + fresh) // BLOCK) * BLOCK, side), np.float32)
+                np.concatenate(self.rows, out=block[first:first + fresh])
+            product = (block.reshape(-1, BLOCK, side) @ self.weights).reshape(-1, side)[first:first + fresh]
             product = product.astype(np.int32) if self.kind == "int8" else product
             left = self.values[len(self.values) - (self.done - start):] if start < self.done else None
             self.values = product if left is None else np.concatenate((left, product))
