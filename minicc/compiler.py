@@ -25,7 +25,7 @@ from minicc.devices import Device, find
 from minicc.errors import CompileError
 from minicc.gpu.program import GPUProgram, lower_gpu
 from minicc.graph.evaluate import check_inputs
-from minicc.graph.ir import Graph
+from minicc.graph.ir import Graph, Node
 from minicc.graph.precision import PRECISIONS, reduce_precision
 from minicc.graph.simplify import simplify
 from minicc.kernel.donate import donate
@@ -33,9 +33,10 @@ from minicc.kernel.explain import explain
 from minicc.kernel.fuse import fuse
 from minicc.kernel.ir import Kernel, Module
 from minicc.kernel.legalize import legalize
-from minicc.kernel.memory import WORD_BYTES, MemoryPlan, plan
+from minicc.kernel.memory import MemoryPlan, Role, plan
 from minicc.kernel.memory_map import MemoryMap
 from minicc.kernel.pipeline import PipelinedKernel, pipeline
+from minicc.kernel.positions import view_source
 from minicc.kernel.recompute import fit
 from minicc.kernel.tile import tile
 from minicc.kernel.tune import tune as tune_tiles
@@ -296,11 +297,19 @@ class Compiled:
             counting = replace(self, mode="lane")  # its reports are the same list
             counting.run([np.zeros(value.shape, value.dtype.numpy) for value in self.raw_graph.inputs])
         if isinstance(spec, TPUSpec):
-            moved = [type.elements * WORD_BYTES for _, type in (*self.module.inputs, *self.module.outputs)]
+            moved, updated = self._crossing()
             with speaking_of(self.lines):
                 report = self.reports[0] if values else run_tpu(self.levels.program, {}, values=False)
-            return TPUProfile(spec, report, sum(moved), bound(self.graph, spec), self.events)
+            return TPUProfile(spec, report, moved, bound(self.graph, spec, updated), self.events)
         return GPUProfile(self.device, tuple(self.reports))
+
+    def _crossing(self) -> tuple[int, set[Node]]:
+        """Bytes of inputs and outputs, but for what is changed in place; and the nodes of that."""
+        named = (*self.module.inputs, *self.module.outputs)
+        values = (*self.graph.inputs, *self.graph.outputs)
+        updated = [self.plan.placements[name].role is Role.UPDATED for name, _ in named]
+        return (sum(type.bytes for (_, type), stays in zip(named, updated, strict=True) if not stays),
+                {view_source(value).node for value, stays in zip(values, updated, strict=True) if stays})
 
     def events(self) -> tuple[Event, ...]:
         """What a tpu does from cycle to cycle, in a run on zeros."""

@@ -112,6 +112,11 @@ def test_a_cache_that_is_donated_is_updated_where_it_is(device):
         x = Tensor(cache)
         assert np.array_equal(made(x, new, place).numpy(), expected) and not cache.any()
     assert "donated: cache is changed in place" in str(given.memory)
+    assert given.memory.lower_bound(Space.HBM)[0] == given.plan.hbm_bytes == cache.nbytes + 512 + 512
+    assert "it changes cache, which is donated" in given.explain()
+    if device == "tpu":  # it takes no more than the roofline of a program that moves the cache
+        assert given.profile().cycles < kept.profile().least.cycles
+        assert given.profile().least.cycles <= given.profile().cycles
 
 
 @pytest.mark.parametrize("device", ["gpu", "tpu"])

@@ -39,7 +39,9 @@ def donate(module: Module, given: Collection[str], *, log: list[Step] | None = N
             if found:
                 number, donated[name] = found[0]
                 dag.replaced(name, *found[0])
-                why = f"{donated[name]} is written onto it, by {module.kernels[number].name}"
+                kernel = module.kernels[number]
+                why = ("it is changed in place" if _copies(kernel, name, donated[name]) else
+                       f"{donated[name]} is written onto it, by {kernel.name}")
             else:
                 dag.given(name, type)
                 why = "its bytes are free behind the last kernel that reads it"
@@ -51,7 +53,7 @@ def donate(module: Module, given: Collection[str], *, log: list[Step] | None = N
 def _without_copies(module: Module) -> Module:
     """The module in which what is donated and copied onto itself, for an update in place, is updated where
     it is."""
-    copied = {new: old for old, new in module.donated.items() if new not in ("", old) and any(
+    copied = {new: old for new, old in module.onto.items() if any(
         _copies(kernel, old, new) for kernel in module.kernels)}
 
     def side(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:

@@ -168,7 +168,8 @@ class _Why:
             rows.append(f"{'with' if step.taken else 'for '} {step.what}{where}: {reason}")
         if not rows and kernel.outputs[0].buffer in self.writer:
             last = self.writer[kernel.outputs[0].buffer]
-            rows = [f"it makes the {kernel.outputs[0].buffer} that {last} changes in place"]
+            rows = [f"it makes the {kernel.outputs[0].buffer} that {last} changes in place" if
+                    last != kernel.name else f"it changes {kernel.outputs[0].buffer}, which is donated"]
         return rows
 
     def _tiles(self, kernel: Kernel) -> Iterator[str]:

@@ -363,6 +363,11 @@ class Module:
     waits: Mapping[str, Collection[str]] = field(default_factory=dict, compare=False)
     again: Mapping[str, Again] = field(default_factory=dict)
 
+    @property
+    def onto(self) -> dict[str, str]:
+        """The outputs that are written onto something donated, and what that is."""
+        return {new: old for old, new in self.donated.items() if new not in ("", old)}
+
     def __str__(self) -> str:
         ins = ", ".join(f"{name}: {type}" for name, type in self.inputs)
         outs = ", ".join(f"{name}: {type}" for name, type in self.outputs)

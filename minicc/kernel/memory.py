@@ -152,7 +152,7 @@ def plan(module: Module, target: Target, *, log: list[Step] | None = None) -> Me
             where = f"{wish.place.buffer}: {wish.place.type} in {'vmem' if spot else 'hbm'}"
             log.append(Step(where, spot is not None, why))
     placed = {name: near.pop(name) for name, (role, *_) in live.items() if role is Role.TEMP and name in near}
-    onto = {new: old for old, new in module.donated.items() if new not in ("", old)}
+    onto = module.onto
     far = [Placement(name, type, role, Space.HBM, 0, _line_bytes(type), first, last)
            for name, (role, type, first, last) in live.items() if name not in {*placed, *onto}]
     taken = []

@@ -42,7 +42,7 @@ class MemoryMap:
 
     def lower_bound(self, space: Space) -> tuple[int, int]:
         """The most bytes that are live at once, and the number of the kernel that runs then."""
-        onto = self.module.donated.values()  # what begins where something else lies
+        onto = self.module.onto  # what begins where something else lies
         lives = [(place.first + (place.buffer in onto), place.last, place.bytes)
                  for place in self.buffers(space)]
         sums = [(sum(size for first, last, size in lives if first <= number <= last), -number)

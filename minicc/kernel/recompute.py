@@ -91,10 +91,9 @@ class _Lives:
             for name in dict.fromkeys(op.buffer for op in (*kernel.reads, *kernel.outputs)):
                 self.touches.setdefault(name, []).append(number)
         self.live, self.across = (np.zeros(len(module.kernels) + 1, np.int64) for _ in range(2))
-        onto = module.donated.values()
         for place in self.places.values():
             if place.space is Space.HBM:  # across: alive before a kernel and in it
-                self.live[place.first + (place.buffer in onto):place.last + 1] += place.bytes
+                self.live[place.first + (place.buffer in module.onto):place.last + 1] += place.bytes
                 self.across[place.first + 1:place.last + 1] += place.bytes
 
     def _original(self, name: str) -> str:

@@ -16,7 +16,7 @@ latencies. Read next: report.py, and tools/bench.py, where programs are held aga
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -55,12 +55,15 @@ class Bound:
                          sorted(self.terms.items(), key=lambda pair: -pair[1]))
 
 
-def bound(graph: Graph, spec: TPUSpec) -> Bound:
-    """The bound of a graph on a machine."""
+def bound(graph: Graph, spec: TPUSpec, updated: Collection[Node] = ()) -> Bound:
+    """The bound of a graph on a machine. updated: inputs and outputs that are changed in place, of which
+    nobody knows how much crosses."""
     needs = needed(graph)
-    read = sum(needs[value.node] * value.type.dtype.itemsize for value in graph.inputs)
+    read = sum(needs[value.node] * value.type.dtype.itemsize for value in graph.inputs
+               if value.node not in updated)
     made = {view_source(value) for value in graph.outputs}
-    written = sum(value.type.bytes for value in made if value.op not in ELSEWHERE)
+    written = sum(value.type.bytes for value in made if value.node not in updated and
+                  value.op not in ELSEWHERE)
     into, out = (count / spec.hbm_bytes_per_cycle for count in (read, written))
     first, last = (spec.dma_startup_cycles if count else 0 for count in (read, written))
     terms = {"hbm": into + max(max(first, last) + out, first + last)}
