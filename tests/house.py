@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 FILE_LINES, FUNCTION_LINES, COLUMNS, NESTING = 400, 45, 110, 4
 # The most lines of code: of the compiler, which is what one reads in a weekend, and of what stands around it.
-COMPILER_LINES, FRONTEND_LINES, TOOLS_LINES = 12400, 4500, 2400
+COMPILER_LINES, FRONTEND_LINES, TOOLS_LINES = 12900, 4600, 2400
 
 # Which rooms of minicc/ a room may import: down the list, never up, and the two machines not each other.
 BASE = {"errors", "trace"}
