@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
 
-from minicc.gpu.whole import whole
 from minicc.kernel.ir import AxisKind, Kernel
+from minicc.kernel.whole import whole
 
 CHUNK_ELEMENTS = 1 << 19  # 2 MiB of f32: measured flat from 2^18 to 2^20 with 1 MiB of L2 and 32 MiB of L3
 DOT_CHUNK_ELEMENTS = 1 << 22  # a matrix product in pieces packs its operands anew for each

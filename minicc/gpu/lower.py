@@ -28,11 +28,11 @@ from minicc.gpu.ir import Expr, both, const, less, reg
 from minicc.gpu.lookups import axes_of
 from minicc.gpu.machine import MOST_THREADS_PER_BLOCK, WARP
 from minicc.gpu.views import flat_index, padding
-from minicc.gpu.whole import whole
 from minicc.graph.dtypes import BOOL, I32, DType, encode
-from minicc.kernel.build import neutral_value
+from minicc.graph.elementwise import neutral_value
 from minicc.kernel.index import Axis, AxisKind, Index, Lookup
 from minicc.kernel.ir import COMBINE, Block, Kernel, Operand, Statement, post_order
+from minicc.kernel.whole import whole
 
 TILE = 16  # a dot's threads are TILE x TILE, and so are its tiles in shared memory
 ROW_THREADS = 256  # threads of a block along one axis

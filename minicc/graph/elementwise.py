@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from minicc.graph.dtypes import DType, encode
+
 
 @dataclass(frozen=True)
 class Elementwise:
@@ -139,3 +141,8 @@ REDUCE: dict[str, tuple[np.ufunc, float]] = {
 
 # what an attribute holds, over and over, when it is left out: one per axis, or one per operand
 DEFAULTS: dict[str, Any] = {"stride": 1, "interior": 0, "dilation": 1, "batch": ()}
+
+
+def neutral_value(kind: str, dtype: DType) -> np.ndarray:
+    """What leaves any value unchanged when combined with it: 0 for a sum, the smallest number for a max."""
+    return encode(REDUCE[kind][1], dtype)  # where there is no infinity, the largest or smallest number

@@ -17,15 +17,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import product
 from math import prod
 
-import numpy as np
-
-from minicc.graph.dtypes import encode
-from minicc.graph.elementwise import REDUCE
-from minicc.graph.ir import F32, DType, Graph, Node, Type, Value
+from minicc.graph.elementwise import neutral_value
+from minicc.graph.ir import F32, Graph, Node, Type, Value
 from minicc.kernel.collapse import collapse
 from minicc.kernel.cost import Target
 from minicc.kernel.index import AxisKind, Crossing, Index
 from minicc.kernel.ir import COMBINE, Block, Guard, Kernel, Operand, Scratch, Statement, post_order
+from minicc.kernel.online import in_forms
 from minicc.kernel.positions import Position
 from minicc.kernel.pull import Illegal, Pull, axes_of
 
@@ -100,10 +98,9 @@ def _alongside(body: Pull, root: Value) -> tuple[Pull, Store]:
 
 
 def finished(kernel: Kernel, target: Target) -> Kernel:
-    """The kernel in its final form. Raises: Illegal, if the target cannot run it."""
-    kernel = collapse(kernel)
-    _check(kernel, target)
-    return kernel
+    """The kernel in its final form: online, if the target can run it in no other. Raises: Illegal, if it
+    cannot run it at all."""
+    return in_forms(collapse(kernel), lambda form: _check(form, target), Illegal)[0][0]
 
 
 def _axis_kinds(
@@ -161,12 +158,6 @@ def _statements(
     if moving := [name for _, root in stores for name in root.axes if kinds[name] is AxisKind.SEQUENTIAL]:
         raise Illegal(f"a result would be stored at each step of {moving[0]}, along which another is summed")
     return (*first, *always, *last), tuple(accumulators.values())
-
-
-def neutral_value(kind: str, dtype: DType) -> np.ndarray:
-    """What leaves any value unchanged when combined with it: 0 for a sum, the smallest number for a max."""
-    neutral = REDUCE[kind][1]
-    return encode(neutral, dtype)  # where there is no infinity, the largest or smallest number
 
 
 def kernel_name(root: Block) -> str:

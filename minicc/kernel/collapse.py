@@ -32,7 +32,7 @@ def collapse(kernel: Kernel) -> Kernel:
         inputs, outputs = (tuple([_view(op, outer, size) for op in group]) for group in (inputs, outputs))
         for value in values:
             value.discard(outer.name)
-    return _over(Kernel(kernel.name, axes, inputs, outputs, kernel.scratch, kernel.body, kernel.scalars))
+    return ordered(Kernel(kernel.name, axes, inputs, outputs, kernel.scratch, kernel.body, kernel.scalars))
 
 
 def _mergeable(axes: Sequence[Axis], operands: Sequence[Operand], values: Sequence[Collection[str]],
@@ -71,7 +71,7 @@ def _view(operand: Operand, outer: Axis, size: int) -> Operand:
     return replace(operand, type=merged, index=index[:dim] + index[dim + 1:])
 
 
-def _over(kernel: Kernel) -> Kernel:
+def ordered(kernel: Kernel) -> Kernel:
     """The kernel with its own axes in its values, in its order."""
     known = [axis.name for axis in kernel.axes]
 

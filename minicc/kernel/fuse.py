@@ -34,7 +34,7 @@ from minicc.kernel.alike import LEAVES, Made, Workshop
 from minicc.kernel.cost import Target
 from minicc.kernel.ir import Kernel, Module
 from minicc.kernel.order import Waits, buffer_names, in_order, waiting
-from minicc.kernel.positions import view_source
+from minicc.kernel.positions import is_view, view_source
 from minicc.kernel.pull import Illegal
 from minicc.kernel.update import UPDATES, base_buffer, copy_kernel
 from minicc.trace import Step
@@ -119,22 +119,22 @@ class _State:
 
 
 def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Module:
-    """Group a graph into kernels. log receives a Step for each node: fused or not, why, and both costs."""
+    """Group a graph into kernels. log receives a Step for each node that is no view: fused or not, and
+    why, with both costs."""
     nodes, exact, log = graph.nodes(), log is not None, [] if log is None else log
     user_table = {node: [one for one in found if _reads(one, node)] for node, found in users(nodes).items()}
     names = buffer_names(graph, user_table)
     state = _State(graph, target, names, Workshop(graph, names, target))
     needed = _needed_in_memory(graph)
+    state.fused |= {node for node in nodes if is_view(node, user_table.get(node, [])) and node not in needed}
     for node in reversed(nodes):
         consumers = user_table.get(node, [])
-        if node.op in LEAVES or node.op == "reshape":  # a reshape is a view of a buffer, or of nothing at all
+        if node in state.fused or node.op in LEAVES:
             state.places[node] = tuple(group.roots[0] for group in state.users(consumers))
-            if node.op == "reshape":
-                state.fused.add(node)
             continue
         reason = _decide(state, node, consumers, needed.get(node, ""), exact)
         about = tuple(state.buffer(root) for root in state.places[node])
-        log.append(replace(reason, what=f"{state.names[node]} {node.op}", about=about, at=graph.lines(node)))
+        log.append(replace(reason, what=f"{names[node]} {node.op}", about=about, at=graph.lines(node)))
     state.waits = waiting(graph, {node: names[node] for node in state.groups}, state.places)
     _join(state, [node for node in nodes if node in state.groups], log)
     groups = {id(group): group for node in nodes if (group := state.groups.get(node))}

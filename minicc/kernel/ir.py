@@ -21,7 +21,8 @@ Axes are parallel (in every output, never reduced), sequential (reduced into an 
 or whole (the block is the whole axis). Guards: a statement runs always, or at the first or last step of all
 sequential axes. Invariants (see verify): parallel axes come before sequential ones; a whole axis has one
 step; what runs `always` or `first` writes accumulators, `last` writes outputs, and with no sequential axis
-there is only `always`; an output in place is written always, each step after those before it.
+there is only `always`; an output in place is written always, each step after those before it. Of the
+statements of a guard, what reads an accumulator comes before what writes it: see online.py.
 
 It is the idea of a Pallas kernel (grid, BlockSpec, scratch, body), with einsum's named axes in place of
 block shapes; Triton writes the same thing as pointers and masks. Read next: fuse.py makes kernels, tile.py

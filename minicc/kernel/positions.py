@@ -17,10 +17,11 @@ Halide's bounds inference answer the same question. Read next: build.py, which f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from minicc.graph.ir import Node, Value
+from minicc.graph.movement import PER_ELEMENT
 from minicc.kernel.index import Index
 
 Position = tuple[Index, ...]
@@ -44,6 +45,12 @@ class Maker(Protocol):
 def non_unit(shape: tuple[int, ...]) -> list[int]:
     """The dimensions that are not 1."""
     return [dim for dim, size in enumerate(shape) if size != 1]
+
+
+def is_view(node: Node, consumers: Sequence[Node]) -> bool:
+    """Whether a node costs nothing: a reshape, or a broadcast that its users need at their own places."""
+    return node.op == "reshape" or (
+        node.op == "broadcast_in_dim" and all(user.op in (*PER_ELEMENT, "reduce") for user in consumers))
 
 
 def view_source(value: Value) -> Value:

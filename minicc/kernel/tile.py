@@ -15,7 +15,7 @@ XLA's TPU backend has a model such as this one. Read next: pipeline.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import ceil, prod
@@ -24,6 +24,7 @@ from minicc.errors import CompileError
 from minicc.graph.ir import F32, DType
 from minicc.kernel.cost import Cost, Target, cost
 from minicc.kernel.ir import AxisKind, Kernel
+from minicc.kernel.online import in_forms, is_online
 from minicc.kernel.pull import Illegal
 from minicc.kernel.unfold import Unfolding, applied, unfolding
 from minicc.trace import Step
@@ -49,12 +50,16 @@ def tile(kernel: Kernel, target: Target, *, log: list[Step] | None = None) -> Ke
 
     Raises: CompileError if not even the smallest blocks fit the target's fast memory.
     """
-    fitting = candidates(kernel, target)
+    made = in_forms(kernel, lambda form: candidates(form, target), CompileError)
+    tried = [(one, form) for form, found in made for one in found
+             if form is made[0][0] or one.blocks[form.axes[-1].name] < form.axes[-1].size]
+    tried.sort(key=lambda pair: (pair[0].cost.cycles, pair[0].fast_bytes))
     if log is not None:
-        for number, candidate in enumerate(fitting[:SHOWN_CANDIDATES]):
+        for number, (candidate, form) in enumerate(tried[:SHOWN_CANDIDATES]):
             facts = f"{candidate.cost.cycles:.0f} cycles, {candidate.fast_bytes} bytes of fast memory"
+            facts += "" if form is kernel else f", {form.axes[-1].name} online"
             log.append(Step(f"{kernel.name} {candidate}", number == 0, facts))
-    return kernel.tiled(fitting[0].blocks)
+    return tried[0][1].tiled(tried[0][0].blocks)
 
 
 def candidates(kernel: Kernel, target: Target) -> list[Candidate]:
@@ -82,7 +87,8 @@ def sketch(kernel: Kernel, target: Target) -> Kernel:
 
     Raises: Illegal if not even the smallest blocks would fit the target's fast memory.
     """
-    drawn = _sketch(kernel, target)
+    forms = [one for _, one in in_forms(kernel, lambda form: _sketch(form, target), Illegal)]
+    drawn = min(forms, key=lambda one: cost(one, target).cycles) if forms[1:] else forms[0]
     how = unfolding(kernel) if target.one_core else None
     if how:
         options = zip(kernel.axes, _unfolded(kernel, how, target), strict=True)
@@ -97,9 +103,10 @@ def sketch(kernel: Kernel, target: Target) -> Kernel:
 def _sketch(kernel: Kernel, target: Target) -> Kernel:
     """In blocks of one element along the taps of a convolution."""
     tiled = _tiled_axes(kernel, target)
-    likely = SKETCHED if len(tiled) > 1 else SKETCHED_ROW
+    longer, likely = _longer(kernel, tiled, target), SKETCHED if len(tiled) > 1 else SKETCHED_ROW
     blocks = {axis.name: axis.size if axis.kind is AxisKind.WHOLE else
-              min(axis.size, likely) if axis.name in tiled else 1 for axis in kernel.axes}
+              min(axis.size, likely * max(1, longer.get(axis.name, 1) // 2)) if axis.name in tiled else 1
+              for axis in kernel.axes}
     drawn = kernel.tiled(blocks)
     steps = _least_blocks(kernel, tiled, target)
     while (size := fast_bytes(drawn, target)) > target.fast_bytes:
@@ -166,8 +173,7 @@ def _padded(axes: Iterable[str], sizes: Mapping[str, int], target: Target, dtype
 def _options(kernel: Kernel, target: Target) -> list[list[int]]:
     """For each axis of the kernel, the blocks to try."""
     tiled = _tiled_axes(kernel, target)
-    steps = _least_blocks(kernel, tiled, target)
-    largest = target.largest_block * (target.lanes if len(tiled) == 1 else 1)
+    steps, longer = _least_blocks(kernel, tiled, target), _longer(kernel, tiled, target)
     options = []
     for axis in kernel.axes:
         if axis.kind is AxisKind.WHOLE:
@@ -175,6 +181,7 @@ def _options(kernel: Kernel, target: Target) -> list[list[int]]:
         elif axis.name not in tiled:
             options.append([1])
         else:
+            largest = target.largest_block * (target.lanes if len(tiled) == 1 else longer.get(axis.name, 1))
             options.append(_sizes(axis.size, steps[axis.name], max(steps[axis.name], largest)))
     return options
 
@@ -201,6 +208,17 @@ def _unfolded(kernel: Kernel, how: Unfolding, target: Target) -> list[list[int]]
         else:
             options.append([axis.size if axis.name == how.rows[0] else 1])
     return options
+
+
+def _longer(kernel: Kernel, tiled: Collection[str], target: Target) -> dict[str, int]:
+    """Axes whose blocks may be longer than the target's largest, and how many times: the only long one in a
+    kernel without a dot, and the one that an online kernel walks, by as much as its rows are fewer."""
+    sizes, walks = {name: kernel.axis(name).size for name in tiled}, is_online(kernel)
+    long = kernel.axes[-1].name if walks else max(sizes, key=sizes.__getitem__, default="")
+    beside = max([target.rows, *(size for name, size in sizes.items() if name != long)])
+    dots = any(block.op == "dot" for block in kernel.blocks())
+    few = target.one_core and len(tiled) > 1 and (walks or beside == target.rows and not dots)
+    return {long: max(1, min(target.largest_block // beside, target.lanes // target.rows))} if few else {}
 
 
 def _sizes(size: int, step: int, largest: int) -> list[int]:

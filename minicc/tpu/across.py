@@ -19,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from minicc.graph.elementwise import neutral_value
 from minicc.graph.ir import I32
-from minicc.kernel.build import COMBINE, neutral_value
-from minicc.kernel.ir import Block
+from minicc.kernel.ir import COMBINE, Block
 from minicc.tpu.assembly import At, Writer
 from minicc.tpu.isa import Operand, Reg
 from minicc.tpu.layout import Frame, Home

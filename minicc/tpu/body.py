@@ -67,7 +67,7 @@ class Body:
     def statements(self, statements: Sequence[Statement]) -> None:
         """Compute values into their targets, one after the other; what several need is made once.
 
-        None reads what another one writes: accumulators are read by themselves, or when all are complete. One
+        What reads an accumulator comes before what writes it, so that it can be made at any time before. One
         that takes a single dot needs no zeros to begin with.
         """
         sums = {statement.target for statement in self.layout.kernel.body if added_dot(statement) is not None}

@@ -9,7 +9,7 @@ a machine without a sequential grid starts: a GPU's threads loop by themselves, 
 array in one call. When the grid has only one sequential step, what `first` stored is what `always` reads,
 so an accumulator is just a name.
 
-A Triton kernel is born in this form, with the loop written by hand. Read next: lower.py and vector.py.
+A Triton kernel is born in this form, with the loop written by hand. Read next: gpu/lower.py, vector.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from minicc.kernel.build import COMBINE, neutral_value
-from minicc.kernel.ir import AxisKind, Block, Guard, Kernel, Statement, post_order
+from minicc.graph.elementwise import neutral_value
+from minicc.kernel.ir import COMBINE, AxisKind, Block, Guard, Kernel, Statement, post_order
 
 KINDS = {op: kind for kind, op in COMBINE.items()}
 

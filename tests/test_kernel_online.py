@@ -1,0 +1,113 @@
+"""Rows that do not fit: one kernel walks them in steps, and means what the program means."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_programs import error
+
+import minicc as mc
+from minicc import nn
+from minicc.kernel.online import is_online, online
+from minicc.kernel.tile import candidates, tile
+
+HEADS, SIZE = 4, 8
+LENGTHS = [1, 7, 127, 129, 1000]
+
+
+def in_steps(kernel, target, *, log=None):
+    """The pass `tile`, but that whatever can be online is, in two steps or more."""
+    forms = [kernel] if is_online(kernel) else online(kernel)
+    if not forms:
+        return tile(kernel, target, log=log)
+    walked = forms[0].axes[-1]
+    most = max(128, walked.size // 2 + 64)
+    tried = candidates(forms[0], target)
+    return forms[0].tiled(next(one.blocks for one in tried if one.blocks[walked.name] <= most))
+
+
+# -- attention: the program, and what it sees and computes in numpy, float64 --------------------------------
+
+
+def heads(x):
+    """(T, H * D) -> (1, H, T, D), as a view."""
+    return x.reshape(1, len(x), -1, SIZE).transpose(0, 2, 1, 3)
+
+
+def joined(x):
+    return x[0].transpose(1, 0, 2).reshape(x.shape[2], -1)
+
+
+def angles(length):
+    return np.arange(length)[:, None] * 100.0 ** (-2 / SIZE * np.arange(SIZE // 2))
+
+
+def turned(x, library):
+    """Each head's first half and second turned together by the angles."""
+    cos, sin = (library.cos(angles(x.shape[2])), library.sin(angles(x.shape[2])))
+    a, b = x[..., : SIZE // 2], x[..., SIZE // 2:]
+    return library.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def causal(q, k, v):
+    return joined(nn.attention(heads(q), heads(k), heads(v), causal=True))
+
+
+def grouped(q, k, v):
+    return joined(nn.attention(heads(q), *(heads(x[:, : HEADS * SIZE // 2]) for x in (k, v))))
+
+
+def rotated(q, k, v):
+    q, k = (nn.rotate(heads(x), *nn.rotary(mc.arange(len(x)), SIZE, 100.0)) for x in (q, k))
+    return joined(nn.attention(q, k, heads(v), causal=True))
+
+
+def masked(q, k, v):
+    """Some keys are seen by no query of the first block, which holds -inf alone; and one query sees none."""
+    seen = mc.Tensor(third(len(q)))
+    scores = mc.where(seen, heads(q) @ heads(k).transpose(0, 1, 3, 2) * SIZE**-0.5, -np.inf)
+    return joined(scores.softmax(-1) @ heads(v))
+
+
+def third(length):
+    seen = (np.arange(length)[:, None] + np.arange(length)) % 3 > 0
+    seen[:, : length // 2] = False
+    seen[length // 3] = False
+    return seen
+
+
+def expected(q, k, v, seen=True, groups=HEADS, turn=lambda x: x):
+    q, k, v = (heads(x.astype(np.float64)) for x in (q, k[:, : groups * SIZE], v[:, : groups * SIZE]))
+    k, v = (np.repeat(x, HEADS // groups, axis=1) for x in (turn(k), v))
+    scores = np.where(seen, turn(q) @ k.swapaxes(2, 3) * SIZE**-0.5, -np.inf)
+    with np.errstate(invalid="ignore"):
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+    return joined(e / e.sum(-1, keepdims=True) @ v)
+
+
+KINDS = {
+    "causal": (causal, lambda n: {"seen": np.tri(n, dtype=bool)}),
+    "grouped": (grouped, lambda n: {"groups": HEADS // 2}),
+    "rotated": (rotated, lambda n: {"seen": np.tri(n, dtype=bool), "turn": lambda x: turned(x, np)}),
+    "masked": (masked, lambda n: {"seen": third(n)}),
+}
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind, length", [(kind, length) for kind in KINDS for length in LENGTHS
+                                          if length < 1000 or kind == "causal"])
+@pytest.mark.parametrize("device", ["tpu"])
+def test_attention_in_steps_of_keys_is_attention(kind, device, length):
+    program, how = KINDS[kind]
+    arrays = [normal(length, HEADS * SIZE, seed=seed) for seed in range(3)]
+    with mc.using(tile=in_steps):
+        compiled = mc.compile(program, *map(mc.Tensor, arrays), device=device)
+    got = compiled(*map(mc.Tensor, arrays)).numpy()
+    want = expected(*arrays, **how(length))
+    assert np.array_equal(np.isnan(got), np.isnan(want))
+    assert error(np.nan_to_num(got), np.nan_to_num(want)) < 1e-5
+    if length > 128:
+        assert any(is_online(kernel) for kernel in compiled.kernels.kernels)
