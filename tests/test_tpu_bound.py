@@ -7,6 +7,7 @@ import pytest
 from minicc.compiler import Options, compile_graph
 from minicc.graph.text import parse_graph
 from minicc.tools.random_graphs import random_graph
+from minicc.tools.random_machines import random_machine
 from minicc.tpu.bound import bound, factors, needed
 from minicc.tpu.machine import V5E
 
@@ -56,6 +57,15 @@ def test_no_program_is_below_its_bound(seed: int, precision: str):
         compiled.run(inputs)
         profile = compiled.profile()
         assert profile.least.cycles <= profile.cycles
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_no_program_is_below_its_bound_on_any_machine(seed: int):
+    graph, inputs = random_graph(seed)
+    compiled = compile_graph(graph, random_machine(seed))
+    if compiled.module.kernels:
+        compiled.run(inputs)
+        assert compiled.profile().least.cycles <= compiled.profile().cycles
 
 
 def test_the_bound_follows_the_precision():

@@ -7,10 +7,12 @@
 
 Goes in: how many programs, and the first seed. Comes out: what was tried, or the first failure, with the
 file that holds the program and the commands that replay and reduce it. Each program is compiled with every
-subset of the optional passes. Invariant: same seed, same programs, same inputs, however many processes share
-the work; nothing is written while nothing fails.
+subset of the optional passes; with `--machines random`, for a TPU of its own that nobody sells. Invariant:
+same seed, same programs, same inputs, same machines, however many processes share the work; nothing is
+written while nothing fails.
 
-Csmith and YARPGen do this to C compilers; NNSmith to deep learning compilers. Read next: random_graphs.py.
+Csmith and YARPGen do this to C compilers; NNSmith to deep learning compilers. Read next: random_graphs.py,
+random_machines.py.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from minicc.graph.text import parse_graph
 from minicc.tools.bisect import OPTIONAL, bisect, device_argument, devices_of
 from minicc.tools.output import Progress, emit, write_file
 from minicc.tools.random_graphs import random_graph
+from minicc.tools.random_machines import random_machine
 
 EXAMPLE = "minicc fuzz --n 200 --seed 0 --device tpu"
 SUBSETS = [subset for count in range(len(OPTIONAL) + 1) for subset in combinations(OPTIONAL, count)]
@@ -55,6 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("--n", type=int, default=100, help="how many programs (default 100)")
     parser.add_argument("--seed", type=int, default=0, help="of the first one (default 0)")
+    parser.add_argument("--machines", choices=["random"], help="each on another TPU that nobody sells")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work (default 1)")
     device_argument(parser)
 
@@ -64,7 +68,10 @@ def run(options: argparse.Namespace) -> int:
     for name, count in (("--n", options.n), ("--jobs", options.jobs)):
         if count < 1:
             raise CompileError("fuzz", "there is nothing to do", got=f"{name} {count}", need="1 or more")
-    progress, used, devices = Progress(), set[tuple[str, str]](), devices_of(options)
+    if options.machines and options.device:
+        raise CompileError("fuzz", "a machine is random or named", got="--machines and --device")
+    devices = () if options.machines else devices_of(options)
+    progress, used = Progress(), set[tuple[str, str]]()
     seeds = range(options.seed, options.seed + options.n)
     with _shared_by(options.jobs) as each:
         for outcome in each(partial(trial, devices=devices), seeds):
@@ -76,7 +83,8 @@ def run(options: argparse.Namespace) -> int:
     progress.clear()
     known = {name for pair in used for name in pair}
     unused = ", ".join(name for name in (*OPS, *DTYPES) if name not in known) or "none"
-    text = f"{options.n} programs from seed {options.seed}, every level of {' and '.join(devices)}: all right"
+    where = " and ".join(devices) or "a random TPU for each"
+    text = f"{options.n} programs from seed {options.seed}, every level of {where}: all right"
     pairs = {op: sorted(dtype for other, dtype in used if other == op) for op, _ in sorted(used)}
     covered = f"covered: {len(pairs)} ops, {len(known) - len(pairs)} dtypes, {len(used)} pairs of the two"
     emit(f"{text}\n{covered}\n{fill(f'not used: {unused}', 100)}",
@@ -85,14 +93,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def trial(seed: int, devices: tuple[str, ...]) -> Outcome:
-    """One program at every level of every device, with every subset of the passes that it can do without."""
+    """One program at every level of every device, with every subset of the passes that it can do without.
+
+    devices: none for a random machine.
+    """
     graph, inputs = random_graph(seed)
     graph = parse_graph(text := str(graph))  # what a file of it would hold
     used = frozenset((node.op, str(node.types[0].dtype)) for node in graph.nodes() if node.op != "parameter")
-    for device, skip in product(devices, SUBSETS):
+    for device, skip in product(devices or (random_machine(seed),), SUBSETS):
         if found := bisect(graph, inputs, device, skip):
-            words = " ".join(["--device", found.device, *(f"--skip {name}" for name in skip)])
-            return Outcome(seed, used, str(found), words, text)
+            where = found.device if devices else device  # one's own machine by its numbers
+            words = " ".join(["--device", where, *(f"--skip {name}" for name in skip)])
+            return Outcome(seed, used, str(found), words, f"// goes wrong with {words}\n{text}")
     return Outcome(seed, used)
 
 
