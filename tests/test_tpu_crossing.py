@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
 
 from minicc.compiler import compile_graph
+from minicc.frontend.jit import compile as compile_function
 from minicc.graph.text import parse_graph
+from minicc.tools.bench import Adapter
+from minicc.tools.workloads import WORKLOADS
 from minicc.tpu.crossing import places
 
 CHAIN = parse_graph("""graph chain(x: f32[512,512], w: f32[512,512], v: f32[512,512]) {
@@ -67,3 +71,16 @@ def test_a_kernel_reads_what_the_one_before_has_just_written(vmem_mib: int):
     assert np.abs(y - exact).max() < 1e-5 * np.abs(exact).max()
     exact = exact @ v * exact.max(axis=0)
     assert np.abs(z - exact).max() < 1e-5 * np.abs(exact).max()
+
+
+def test_weights_come_in_several_kernels_ahead_of_the_one_that_reads_them():
+    workload = WORKLOADS["i_llama_decode"]
+    made = workload.make(np.random.default_rng(0))
+    inputs = [[Adapter.tensor(array) for array in arrays] for arrays in made]
+    program = compile_function(partial(workload.run, Adapter), *inputs, device="tpu:v5e")
+    last = program.module.kernels[-1]
+    weights = {op.buffer for op in last.inputs if op.type.elements == 256 * 688}  # gate, up, down
+    started = [event.start_cycles for event in program.events()
+               if event.track == "dma" and event.name.split(" -> ")[0] in weights]
+    spent = [*program.profile().run.kernel_cycles.values()]
+    assert len(weights) == 3 and max(started) < sum(spent[:-2])  # before the kernel before it begins

@@ -38,6 +38,7 @@ from minicc.trace import Step
 WORD_BYTES = 4  # an element of a line in VMEM takes a 32-bit word
 ALIGNMENT_BYTES = 512
 HBM_WORTH = 0.5  # cycles of the program that a cycle of HBM is worth, which others can use [an assumption]
+FETCH_AHEAD = 8  # kernels before the first that reads an array, at the most, in which it may come in
 NOWHERE = (0, 0)  # the view of a buffer that is not used in place
 Live = tuple["Role", Type, int, int]  # a buffer's role and type, the first and the last kernel it lives for
 _Touch = tuple[Kernel, Operand]  # a kernel, and how it sees a buffer
@@ -190,7 +191,7 @@ def _wishes(module: Module, live: Mapping[str, Live], target: Target) -> Iterato
                     _pays(module, name, readers[name], moved[name], once, target)):
                 continue
             saved, gain = moved[name] - once, f"fetched once: it would cross {moved[name] / once:.3g} times"
-            first, last = max(0, readers[name][0] - 1), readers[name][-1]
+            first, last = max(0, readers[name][0] - FETCH_AHEAD), readers[name][-1]
         view, apart = NOWHERE, "its numbers are looked up, so they go to scalar memory"
         if name not in looked_up:
             view, apart = _common_view(touching[name], target)

@@ -7,9 +7,9 @@
 
 Goes in: the plan of a program's memory. Comes out: its buffers, and for each array the names that copies use.
 Invariants: an array that is fetched has a VMEM buffer and a semaphore of its own; its copy is started in the
-kernel that the plan says, behind that kernel's first own copies, and waited for in the first kernel that
-reads it, so that it flies while the one before computes. XLA prints the same pair as copy-start and
-copy-done. Read next: windows.py.
+kernel that the plan says, or later, behind what is needed before it, and waited for in the first kernel that
+reads it, so that it flies while others compute. XLA prints the same pair as copy-start and copy-done. Read
+next: windows.py.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Arrays:
         self.buffers = [_declared(place, place.buffer) for place in plan.placements.values()]
         self.buffers += [_declared(place, self.name(name)) for name, place in plan.fetched.items()]
         self.semaphores = [Semaphore(f"{self.name(name)}.sem") for name in plan.fetched]
+        self.started: set[str] = set()  # of what is fetched
         self.readers: dict[str, int] = {}  # of what is fetched, the first kernel
         for number, kernel in enumerate(kernels):
             for operand in kernel.reads:
@@ -57,10 +58,14 @@ class Arrays:
         """Whether others may have an array's bytes by the time of a kernel."""
         return self.plan.placements[buffer].last < number
 
-    def start(self, write: Writer, number: int) -> None:
-        """Start to fetch what is to come in during a kernel."""
-        for buffer, place in self.plan.fetched.items():
-            if place.first == number:
+    def bring(self, write: Writer, number: int, during: int) -> bool:
+        """Start to fetch, in one kernel, what another is the first to read. Returns: whether all has started.
+        """
+        wanted = {name: place for name, place in self.plan.fetched.items()
+                  if self.readers.get(name) == number and name not in self.started}
+        for buffer, place in wanted.items():
+            if place.first <= during:
+                self.started.add(buffer)
                 rows, columns = place.view
                 shape: tuple[int, ...] = (place.type.elements,)
                 strides: tuple[int, ...] = (1,)
@@ -70,6 +75,7 @@ class Arrays:
                     shape, strides, panel = place.view, (columns, 1), round_up(rows, fit)
                 write.op("dma.hbm_to_vmem", Address(self.name(buffer)), Address(buffer),
                          self._semaphore(buffer), shape=shape, strides=strides, panel=panel)
+        return self.started.issuperset(wanted)
 
     def wait(self, write: Writer, number: int) -> None:
         """Wait for what a kernel is the first to read."""

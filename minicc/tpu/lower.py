@@ -180,21 +180,21 @@ class _KernelCode:
                 self.begun.add(command)
 
     def begin_others(self, following: Sequence[_KernelCode], busy: Collection[str]) -> None:
-        """Start the first copies of later kernels, as far as one behind which copies would be in the way."""
+        """Start the first copies of later kernels, and to fetch arrays for them, in the order of need."""
         busy = {*busy, *(op.buffer for op in self.kernel.outputs)}
         for code in following:
-            if code.number - self.number > code.reach:
+            brought = self.arrays.bring(self.write, code.number, self.number)
+            if not brought or code.number - self.number > code.reach:
                 return
             code.begin(busy, self.number)
-            if code.kernel.steps > 1:
-                return
             busy |= {op.buffer for op in code.kernel.outputs}
 
     def open(self, before: list[Late]) -> list[Late]:
         """What comes before the loop; between the copies that need not wait and the rest, start and wait for
         the arrays that are fetched whole. Returns: what kernels before still write then."""
         self.begin({late.buffer for late in before}, self.number - 1)
-        self.arrays.start(self.write, self.number)
+        for reader in (self.number, self.number + 1):
+            self.arrays.bring(self.write, reader, self.number)
         self.arrays.wait(self.write, self.number)
         before = settled(before, {op.buffer for op in self.kernel.operands})
         self.begin((), self.number)
