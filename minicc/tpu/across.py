@@ -32,7 +32,7 @@ from minicc.tpu.words import SUFFIX, flipped
 if TYPE_CHECKING:
     from minicc.tpu.body import Body, Place
 
-REDUCE_BATCH = 4  # results that grow side by side
+REDUCE_BATCH = 8  # results that grow side by side
 TILE_REGISTERS = LANES // SUBLANES  # of 8 rows, in a tile of 128 x 128
 ACROSS = {"sum": "vadd", "max": "vmax", "min": "vmin"}  # what the cross-lane units can do
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 LEAST_CHUNK = 8  # pushes per MXU before the first of them is popped
 BYTES = {I8: ".s8", U8: ".u8"}  # the forms of pushes that take the rate of int8
+MOST_TILES = 12  # that stand one after the other in the code
 SPREAD = 2  # chunks over which the next weights are pushed: as many rows as they have themselves
 TURNED = 16  # rows that an MXU takes while a tile of 128 x 128 is turned
 PAIRS = 10  # of the digits 0 to 3 of both operands, with a sum below 4: 00 01 02 03 10 11 12 20 21 30
@@ -115,6 +116,10 @@ def matmul(body: Body, block: Block, home: Home, accumulate: bool) -> Home:
     return home
 
 
+Tile = tuple[int, list[At]]  # of weights: a round, and its panels
+Before = tuple[Tile, list[At]] | None  # rows that went past a tile, and whose results are to be fetched
+
+
 class _Streams:
     """One dot, or that of one digit of each operand, as streams of rows through the MXUs."""
 
@@ -161,7 +166,13 @@ class _Streams:
         self.ways = self.turns * self.deep
         self.rounds = -(-self.tiles // self.deep)
         self.chunk = min(self.most_pushed() * self.turns, self.groups)
-        body.write.loop(panels, whole, together, 1, self.panels)
+        groups = -(-panels // together)
+        if groups * self.rounds <= MOST_TILES:
+            self.stream([(turn, [At(0, number) for number in range(first, min(first + together, panels))])
+                         for first in range(0, panels, together) for turn in range(self.rounds)])
+        else:
+            body.write.loop(panels, whole, together, 1,
+                            lambda at: self.stream([(turn, at) for turn in range(self.rounds)]))
 
     def most_pushed(self) -> int:
         """Pushes per MXU before the first of them is popped: enough to hide how long a row takes, and so many
@@ -170,45 +181,48 @@ class _Streams:
         enough = -(-machine.mxu_fill_cycles // machine.push_cycles(self.kind, self.unit))
         return max(1, min(max(LEAST_CHUNK, enough), machine.mxu_fifo_vregs // results - 1))
 
-    def panels(self, panels: list[At]) -> None:
-        """All rows and all of k for some panels, one or more MXUs to each of them."""
+    def stream(self, tiles: list[Tile]) -> None:
+        """All rows past one tile of weights after the other, without a pause: while a tile works, the next
+        one is pushed, and during its first rows the last results of the one before come out."""
         write, chunks = self.body.write, -(-self.groups // self.chunk)
-        self.push_weights(0, panels, range(self.weight_pushes))
+        self.push_weights(tiles[0], range(self.weight_pushes))
         apart = min(SPREAD, chunks)  # chunks that also bring in the next tile's weights
         share = self.weight_pushes // apart
-        for turn in range(self.rounds):
+        before: Before = None
+        for tile, following in zip_longest(tiles, tiles[1:]):
             for number in range(apart):
-                before = (turn, self.rows(number - 1)) if number else (turn - 1, self.rows(chunks - 1))
-                weights = range(number * share, (number + 1) * share) if turn + 1 < self.rounds else range(0)
-                self.chunk_of(turn, panels, self.rows(number), before, weights, swap=not number)
+                before = (tile, self.rows(number - 1)) if number else before
+                weights = (following, range(number * share, (number + 1) * share)) if following else None
+                self.chunk_of(tile, self.rows(number), before, weights, swap=not number)
             done = apart * self.chunk
             write.loop(self.groups - done, self.whole_groups - done, self.chunk, self.unit,
-                       partial(self.later_chunk, turn, panels), done * self.unit)
+                       partial(self.later_chunk, tile), done * self.unit)
+            before = tile, self.rows(chunks - 1)
         for number, row in enumerate(self.rows(chunks - 1)):
-            self.pop(self.rounds - 1, row, number, panels)
+            self.pop(tiles[-1], row, number)
 
     def rows(self, chunk: int) -> list[At]:
         """The rows of a chunk, one place per push."""
         first = chunk * self.chunk
         return [At(0, group * self.unit) for group in range(first, min(first + self.chunk, self.groups))]
 
-    def later_chunk(self, turn: int, panels: list[At], rows: list[At]) -> None:
+    def later_chunk(self, tile: Tile, rows: list[At]) -> None:
         """A chunk in a loop: the one before it is the one of the round before."""
         shift = self.chunk * self.unit
         before = [At(rows[0].counter, rows[0].offset - shift + n * self.unit) for n in range(self.chunk)]
-        self.chunk_of(turn, panels, rows, (turn, before), range(0), swap=False)
+        self.chunk_of(tile, rows, (tile, before), None, swap=False)
 
-    def chunk_of(self, turn: int, panels: list[At], rows: list[At], before: tuple[int, list[At]],
-                 weights: range, swap: bool) -> None:
+    def chunk_of(self, tile: Tile, rows: list[At], before: Before, weights: tuple[Tile, range] | None,
+                 swap: bool) -> None:
         """Push a chunk of rows while the results of the one before it are fetched, and some of the next
         weights."""
-        for number, (row, old) in enumerate(zip_longest(rows, before[1])):
+        for number, (row, old) in enumerate(zip_longest(rows, before[1] if before else ())):
             if row is not None:
-                self.push(turn, row, number, panels, swap and number < self.turns)
-            if number == self.turns - 1:
-                self.push_weights(turn + 1, panels, weights)
-            if old is not None and before[0] >= 0:
-                self.pop(before[0], old, number, panels)
+                self.push(tile, row, number, swap and number < self.turns)
+            if weights and number == self.turns - 1:
+                self.push_weights(*weights)
+            if before and old is not None:
+                self.pop(before[0], old, number)
 
     def parts(self, turn: int, panel: int, number: int) -> list[tuple[int, int]]:
         """The MXUs at work on a panel in a round, for rows of this number, and the part of k of each."""
@@ -216,21 +230,22 @@ class _Streams:
         tiles = range(turn * self.deep, min((turn + 1) * self.deep, self.tiles))
         return list(enumerate(tiles, first))
 
-    def push_weights(self, turn: int, panels: list[At], numbers: range) -> None:
+    def push_weights(self, tile: Tile, numbers: range) -> None:
         """Some of the pushes of weights, to each MXU; turned on the way if they lie the other way round."""
-        write, frame = self.body.write, self.weights_frame
+        write, frame, (turn, panels) = self.body.write, self.weights_frame, tile
         nest, xpose = self.body.at(frame), frame.cols == self.k
-        places = [(mxu, panel, tile) for index, panel in enumerate(panels) for way in range(self.turns)
-                  for mxu, tile in self.parts(turn, index, way)]
-        for number, (mxu, panel, tile) in product(numbers, places):
-            row, column = (panel, At(0, tile)) if xpose else (At(0, tile), panel)
+        places = [(mxu, panel, depth) for index, panel in enumerate(panels) for way in range(self.turns)
+                  for mxu, depth in self.parts(turn, index, way)]
+        for number, (mxu, panel, depth) in product(numbers, places):
+            row, column = (panel, At(0, depth)) if xpose else (At(0, depth), panel)
             row = write.scaled(row, self.side, number * self.unit)
             values = self.registers(nest, self.rhs, self.right, self.eights(frame, row), column)
             write.locs = self.block.locs or write.locs
             write.op(f"vmatpush{'.xpose' if xpose else ''}{self.forms[1]}.mxu{mxu}", *values)
 
-    def push(self, turn: int, row: At, number: int, panels: list[At], swap: bool) -> None:
+    def push(self, tile: Tile, row: At, number: int, swap: bool) -> None:
         """The rows of a push meet the weights of every panel."""
+        turn, panels = tile
         write, eights = self.body.write, self.eights(self.rows_frame, row)
         nest = self.body.at(self.rows_frame)
         fewer = len(eights) * SUBLANES < self.unit and len(eights) * SUBLANES
@@ -241,9 +256,10 @@ class _Streams:
             for mxu, _ in same:
                 write.op(f"vmatmul{self.forms[0]}.mxu{mxu}", *values, rows=fewer, swap=swap)
 
-    def pop(self, turn: int, row: At, number: int, panels: list[At]) -> None:
+    def pop(self, tile: Tile, row: At, number: int) -> None:
         """Fetch the products of a push's rows with every panel, and add them to what the rounds before
         gave."""
+        turn, panels = tile
         nest, add = self.body.at(self.home.frame), partial(RECIPES["add"], self.body.write, self.block.dtype)
         eights = self.eights(self.home.frame, row)
         for (index, panel), eight, part in product(enumerate(panels), eights, self.beside):
