@@ -111,3 +111,23 @@ def test_attention_in_steps_of_keys_is_attention(kind, device, length):
     assert error(np.nan_to_num(got), np.nan_to_num(want)) < 1e-5
     if length > 128:
         assert any(is_online(kernel) for kernel in compiled.kernels.kernels)
+
+
+def softmax(x):
+    return x.softmax(-1)
+
+
+def normalised(x):
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return centred / ((centred * centred).mean(axis=-1, keepdims=True) + 1e-5).sqrt()
+
+
+@pytest.mark.parametrize("device", ["tpu", "gpu"])
+@pytest.mark.parametrize("program, want", [
+    (softmax, lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+    (normalised, lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5))])
+def test_rows_that_do_not_fit_take_few_kernels(program, want, device):
+    x = normal(4, 300_000)
+    compiled = mc.compile(program, mc.Tensor(x), device=device)
+    assert error(compiled(mc.Tensor(x)).numpy(), want(x.astype(np.float64))) < 1e-5
+    assert len(compiled.kernels.kernels) <= 4
