@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from minicc.errors import CompileError
-from minicc.tools import commands, demo, expression, output
+from minicc.tools import commands, demo, expression
 from minicc.tools.commands import main
 from minicc.tools.programs import random_array
 
@@ -235,7 +234,7 @@ BAD = [
     (["run", "missing.py"], "cannot read missing.py. got No such file"),
     (["run", "train.py", "-c", "rand(3)"], "no program, or two of them"),
     (["show", "missing.py"], "cannot read missing.py. got No such file"),
-    (["show", "notes.txt"], "a program of unknown kind. got notes.txt"),
+    (["show", "notes.txt"], "a program of unknown kind. got 'notes.txt'"),
     (["show", "-c", DENSE, "--level", "bundles"], "invalid choice: 'bundles'"),
     (["show", "-c", DENSE, "--device", "tpu:v55"], "no such device. got 'tpu:v55'"),
     (["show", "-c", DENSE, "--device", "tpu:v5ee"], "try: tpu:v5e"),
@@ -336,32 +335,6 @@ def test_random_arrays_have_their_types():
     value, = expression.evaluate("rand(2,3) < 0.5")
     generator = np.random.default_rng(0)
     assert random_array(value.type, generator).dtype == np.bool_
-
-
-def test_a_terminal_without_unicode_gets_plain_characters():
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding="ascii")
-    output.make_encodable(stream)
-    stream.write("4 × 2 → 8 █ ž")
-    stream.flush()
-    assert raw.getvalue() == b"4 x 2 -> 8 # ?"
-
-
-def test_progress_is_silent_in_a_pipe():
-    stream = io.StringIO()
-    progress = output.Progress(stream)
-    progress.show("half way")
-    progress.clear()
-    assert stream.getvalue() == ""
-
-
-def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-    monkeypatch.setattr(output.os, "replace", full)
-    with pytest.raises(CompileError, match="No space left"):
-        output.write_file(tmp_path / "a.txt", "text")
-    assert list(tmp_path.iterdir()) == []
 
 
 # ---- as a process ----

@@ -70,6 +70,9 @@ def test_a_number_stops_paying_where_twice_of_it_brings_less_than_a_fifth():
     steps = [point(1, 1000), point(2, 500), point(4, 420), point(8, 370)]  # 2.00, 1.19 and 1.14 times as fast
     assert verdict(steps, "mxus") == "mxus stops paying at 8: 1.14 times as fast as 4"
     assert verdict(steps[:3], "mxus") == "mxus pays all the way"
+    refused = Point({"mxus": "2"}, None, "machine: why")
+    assert verdict(steps[:1], "mxus") == verdict([steps[0], refused], "mxus") == (
+        "mxus: no two machines to compare")
 
 
 def test_a_table_has_a_line_for_each_machine(capsys: pytest.CaptureFixture[str]):

@@ -21,7 +21,6 @@ import argparse
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -227,7 +226,7 @@ def device_argument(parser: argparse.ArgumentParser) -> None:
 
 def read_graph(options: argparse.Namespace) -> Graph:
     """The graph of the file. Raises: CompileError for one that would take all memory to run."""
-    graph = parse_graph(read_text(Path(options.program)), options.program)
+    graph = parse_graph(read_text(options.program), options.program)
     for node in graph.nodes():
         if node.types[0].bytes > MOST_BYTES:
             raise CompileError("command line", "an array is too large to try", got=node.types[0],

@@ -127,7 +127,8 @@ class _Parser(argparse.ArgumentParser):
     """argparse, with mistakes as our own errors."""
 
     def error(self, message: str) -> NoReturn:
-        raise CompileError(self.prog, message, hint=f"{self.prog} --help")
+        joined = "argument -c: expected one" in message  # argparse takes what begins with - for an option
+        raise CompileError(self.prog, message, hint="-c='-rand(3)'" if joined else f"{self.prog} --help")
 
 
 def _overview() -> str:

@@ -21,7 +21,8 @@ import numpy as np
 from minicc.errors import CompileError, Loc, MiniccError
 from minicc.frontend.arrays import NAMES as DTYPES
 from minicc.frontend.methods import FUNCTIONS
-from minicc.frontend.scope import located
+from minicc.frontend.primitives import as_integers
+from minicc.frontend.scope import fail, located
 from minicc.frontend.tensor import Tensor
 from minicc.frontend.updates import Place
 from minicc.graph.attributes import nearest
@@ -71,9 +72,10 @@ def _error(text: str, column: int, what: str, got: str, hint: str = "") -> Compi
 
 def _drawn(draw: Callable[..., np.ndarray]) -> Callable[..., Tensor]:
     def drawn(*shape: int) -> Tensor:
-        if math.prod(shape) > MOST_ELEMENTS:
-            raise MemoryError(f"{shape} are more than {MOST_ELEMENTS} elements")
-        return Tensor(draw(shape, dtype=np.float32))
+        sizes = as_integers("rand", shape)
+        if min(sizes, default=0) < 0 or math.prod(sizes) > MOST_ELEMENTS:
+            fail("rand", "these sizes do not fit", list(sizes), f"0 to {MOST_ELEMENTS} elements in all")
+        return Tensor(draw(sizes, dtype=np.float32))
     return drawn
 
 
@@ -129,8 +131,8 @@ class _Walker:
 
     def name(self, node: ast.expr, name: str, known: Collection[str]) -> None:
         if name not in known:
-            column = (node.end_col_offset or 0) - len(name)
-            raise _error(self.text, column + 1, "unknown name", name, nearest(name, known))
+            column = self.column(node.end_col_offset or 0) - len(name)
+            raise _error(self.text, column, "unknown name", name, nearest(name, known))
 
     def apply(self, node: ast.expr, function: Callable, *arguments: Any, **keywords: Any) -> Any:
         try:
@@ -141,4 +143,8 @@ class _Walker:
             raise self.refusal(node, "this does not work", str(error)) from None
 
     def refusal(self, node: ast.expr, what: str, got: str) -> CompileError:
-        return _error(self.text, node.col_offset + 1, what, got)
+        return _error(self.text, self.column(node.col_offset), what, got)
+
+    def column(self, offset: int) -> int:
+        """The column in characters, from 1, of an offset in bytes, as `ast` counts."""
+        return len(self.text.encode()[:offset].decode(errors="ignore")) + 1

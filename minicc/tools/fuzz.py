@@ -18,6 +18,7 @@ random_machines.py.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,7 +60,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--n", type=int, default=100, help="how many programs (default 100)")
     parser.add_argument("--seed", type=int, default=0, help="of the first one (default 0)")
     parser.add_argument("--machines", choices=["random"], help="each on another TPU that nobody sells")
-    parser.add_argument("--jobs", type=int, default=1, help="processes that share the work (default 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, one a CPU at most (default 1)")
     device_argument(parser)
 
 
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     devices = () if options.machines else devices_of(options)
     progress, used = Progress(), set[tuple[str, str]]()
     seeds = range(options.seed, options.seed + options.n)
-    with _shared_by(options.jobs) as each:
+    with _shared_by(min(options.jobs, options.n, os.cpu_count() or 1)) as each:
         for outcome in each(partial(trial, devices=devices), seeds):
             progress.show(f"program {outcome.seed - options.seed + 1} of {options.n}")
             used |= outcome.used

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import sys
 from functools import partial
-from pathlib import Path
 
 from minicc import compiler
 from minicc.compiler import Levels
@@ -43,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the passes in order and print what the last one made."""
-    graph = parse_graph(read_text(Path(options.program)), options.program)
+    graph = parse_graph(read_text(options.program), options.program)
     levels = Levels(find(options.device), graph, options=compiler.Options(options.fast_math))
     here, made = "graph", str(graph)
     for name in filter(None, options.passes.split(",")):
@@ -60,5 +59,5 @@ def run(options: argparse.Namespace) -> int:
         made = str(level)
         if options.print_after_all:
             print(f"-- after {name}", *log, made, sep="\n", file=sys.stderr)
-    emit(made, {"text": made}, options)
+    emit(made.rstrip(), {"text": made}, options)
     return 0

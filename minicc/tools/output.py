@@ -46,20 +46,24 @@ def make_encodable(stream: TextIO) -> None:
 
 
 def write_file(path: Path, data: bytes | str) -> Path:
-    """Write a file whole, making its folder; returns the path.
+    """Write a file whole, making its folder; returns the path. To a device or a pipe, write.
 
     Raises: CompileError when the place cannot be written.
     """
     if isinstance(data, str):
         data = data.encode()
-    handle, temporary = -1, ""
+    temporary = ""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        place = path.resolve()  # what a link points at
+        if place.exists() and not place.is_file():
+            path.write_bytes(data)
+            return path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        os.chmod(temporary, place.stat().st_mode & 0o777 if place.exists() else 0o644)
+        os.replace(temporary, place)
     except OSError as failure:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)

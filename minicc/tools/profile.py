@@ -69,6 +69,7 @@ class Point:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     programs.arguments(parser)
+    parser.add_argument("--device", metavar="D", help="tpu (the default), tpu:v5e, gpu, gpu:a100, ...")
     parser.add_argument("--sweep", action="append", default=[], metavar="NUMBER=V,V,...",
                         help="try these values of a number of `minicc machines`; once or twice")
     parser.add_argument("--no-values", dest="values", action="store_false",
@@ -92,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     if not isinstance(spec, TPUSpec):
         raise CompileError("profile", "only a TPU is swept", got=options.device, hint="--device tpu")
     points = list(sweep(loaded[0], spec, sweeps, options.values))
-    lines = [f"{loaded[0].compiled.graph.name} on {options.device}, emulated"]
+    lines = [f"{loaded[0].compiled.graph.name} on {loaded[0].compiled.device}, emulated"]
     lines += (grid if len(sweeps) > 1 else table)(points, sweeps)
     data = [{**point.values, "us": point.us, "cycles": point.profile and point.profile.cycles,
              "bound": point.bound, "causes": point.causes(), "refused": point.refused} for point in points]
@@ -149,6 +150,8 @@ def read_sweeps(words: Sequence[str]) -> dict[str, list[str]]:
     sweeps = {}
     for word in words:
         name, _, values = word.partition("=")
+        if name in sweeps:
+            raise CompileError("profile", "a number is swept twice", got=name, hint=f"--sweep {name}=V,V,...")
         sweeps[name] = [value for value in values.split(",") if value]
         if not sweeps[name]:
             raise CompileError("profile", "a sweep has no values", got=repr(word), need="mxus=1,2,4,8")
@@ -188,8 +191,10 @@ def elasticity(before: Point, after: Point, name: str) -> float | None:
 
 def verdict(points: Sequence[Point], name: str) -> str:
     """Where a number stops paying, along points that differ in it alone."""
-    for before, after in pairwise(points):
-        share = elasticity(before, after, name)
+    steps = [(before, after, elasticity(before, after, name)) for before, after in pairwise(points)]
+    if all(share is None for _, _, share in steps):
+        return f"{name}: no two machines to compare"
+    for before, after, share in steps:
         if share is not None and share < PAYS:
             return (f"{name} stops paying at {after.values[name]}: {before.us / after.us:.2f} times as fast "
                     f"as {before.values[name]}")

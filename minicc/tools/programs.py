@@ -29,17 +29,19 @@ from minicc import compiler
 from minicc.compiler import Compiled
 from minicc.errors import CompileError, Loc, MiniccError
 from minicc.frontend.scope import EAGER
+from minicc.graph.attributes import nearest
 from minicc.graph.dtypes import BOOL, encode
 from minicc.graph.ir import Graph, Type
 from minicc.graph.text import parse_graph
 from minicc.tools.expression import evaluate
 
+GRAPH = "FILE.graph"
 FORMS = "FILE.py, FILE.py:function, FILE.graph or -c 'EXPRESSION'"
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A compiled program and the arrays to run it on; a script brings none, since it runs itself."""
+    """A compiled program and the arrays to run it on, which an expression alone brings."""
 
     compiled: Compiled
     arrays: tuple[np.ndarray, ...] | None
@@ -54,7 +56,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments by which a command takes a program."""
     parser.add_argument("program", nargs="?", help=FORMS)
     parser.add_argument("-c", dest="expression", metavar="EXPR", help="an expression of tensors")
-    parser.add_argument("--seed", type=int, default=0, help="for random inputs (default 0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="for random inputs (default 0)")
+
+
+def _seed(text: str) -> int:
+    """A seed of numpy's, or argparse's own error."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer from 0")
+    return int(text)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -72,12 +81,13 @@ def load(options: argparse.Namespace) -> list[Loaded]:
     if options.expression is not None:
         tensors = evaluate(options.expression, options.seed)
         graph, arrays = EAGER.graph([EAGER.lift(tensor) for tensor in tensors])
-        return [_compiled(dataclasses.replace(graph, name="expression"), options.device, arrays)]
-    path, _, function = options.program.partition(".py:")
-    if function or options.program.endswith(".py"):
-        return _script(Path(path + ".py" if function else path), function, options.device)
-    graph = parse_graph(read_text(Path(path)), path)
-    return [_compiled(graph, options.device, random_inputs(graph, options.seed))]
+        graph = dataclasses.replace(graph, name="expression")
+        return [Loaded(compiler.compile_graph(graph, options.device), tuple(arrays))]
+    path, colon, function = options.program.partition(".py:")
+    if colon or path.endswith(".py"):
+        return _script(Path(path + ".py" if colon else path), function, options.device)
+    graph = parse_graph(read_text(path, FORMS), path)
+    return [Loaded(compiler.compile_graph(graph, options.device), None)]
 
 
 def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
@@ -88,12 +98,9 @@ def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
     generator = np.random.default_rng(seed)
     try:
         return [random_array(value.type, generator) for value in graph.inputs]
-    except (MemoryError, ValueError) as error:  # numpy's errors for arrays too large, and for far too large
-        raise CompileError("command line", "this computer's own memory is too small", got=error) from None
-
-
-def _compiled(graph: Graph, device: str | None, arrays: list[np.ndarray]) -> Loaded:
-    return Loaded(compiler.compile_graph(graph, device), tuple(arrays))
+    except (MemoryError, ValueError):  # numpy's errors for arrays too large, and for far too large
+        got = f"inputs of {sum(value.type.bytes for value in graph.inputs) / 2**30:.1f} GiB"
+        raise CompileError("command line", "this computer's own memory is too small", got=got) from None
 
 
 def random_array(type: Type, generator: np.random.Generator) -> np.ndarray:
@@ -105,22 +112,22 @@ def random_array(type: Type, generator: np.random.Generator) -> np.ndarray:
     return encode(generator.standard_normal(type.shape), type.dtype)
 
 
-def read_text(path: Path) -> str:
-    """The text of a graph file.
+def read_text(path: str, need: str = GRAPH) -> str:
+    """The text of a graph file. need: the forms of a program that would be right.
 
     Raises: CompileError for another kind of file, or one that cannot be read.
     """
-    if path.suffix != ".graph":
-        raise CompileError("command line", "a program of unknown kind", got=path, need=FORMS)
+    if not path.endswith(".graph"):
+        raise CompileError("command line", "a program of unknown kind", got=repr(path), need=need)
     try:
-        return path.read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as failure:
-        raise _unreadable(path, failure) from failure
+        raise _unreadable(path, failure, need) from failure
 
 
-def _unreadable(path: Path, failure: Exception) -> CompileError:
+def _unreadable(path: object, failure: Exception, need: str) -> CompileError:
     reason = getattr(failure, "strerror", None) or "it is not text in UTF-8"
-    return CompileError("command line", f"cannot read {path}", got=reason, need=FORMS)
+    return CompileError("command line", f"cannot read {path}", got=reason, need=need)
 
 
 def _script(path: Path, function: str, device: str | None) -> list[Loaded]:
@@ -130,8 +137,8 @@ def _script(path: Path, function: str, device: str | None) -> list[Loaded]:
     found = [compiled for compiled in seen if not function or compiled.graph.name == function]
     if not found:
         what = f"it compiles no function {function}" if function else "it compiles nothing"
-        raise CompileError("command line", f"{path}: {what}", got=", ".join(names),
-                           hint="call .numpy() on a result, or a function made by jit")
+        hint = nearest(function, names) if names else "call .numpy() on a result, or a function made by jit"
+        raise CompileError("command line", f"{path}: {what}", got=", ".join(names), hint=hint)
     if device is not None:
         found = [compiler.compile_graph(compiled.raw_graph, device) for compiled in found]
     return [Loaded(compiled, None) for compiled in {str(c.graph) + c.device: c for c in found}.values()]
@@ -160,7 +167,7 @@ def run_script(path: Path, device: str | None = None) -> None:
     Raises: CompileError with the line on which the script failed; minicc's own errors as they are.
     """
     if not path.is_file():
-        raise _unreadable(path, FileNotFoundError(2, os.strerror(2)))
+        raise _unreadable(path, FileNotFoundError(2, os.strerror(2)), FORMS)
     argv, first, environment = sys.argv, sys.path[0], dict(os.environ)
     sys.argv, sys.path[0] = [str(path)], str(path.resolve().parent)
     if device is not None:
