@@ -179,3 +179,19 @@ def test_outputs_of_one_kernel_stand_side_by_side():
     source = draw(matmul()).source
     row = source[source.index("rank=same", source.index("rank=same") + 1):]
     assert '"buffer y"' in row[:row.index("}")]
+
+
+def test_a_large_program_is_drawn_in_part_and_the_picture_says_so():
+    steps = "".join(f"  %{n + 1} = exp(%{n}) : f32[4]\n" for n in range(300))
+    text = f"graph f(x: f32[4], w: f32[4]) {{\n  %0 = negate(x) : f32[4]\n{steps}"
+    drawn = draw(parse_graph(text + "  %301 = add(%300, w) : f32[4]\n  return %301\n}")).source
+    assert "the first 150 of 302 operations" in drawn and "<b>x</b>" in drawn and "<b>w</b>" not in drawn
+    one = matmul()
+    many = Module("f", (one,) * 40, (("x", Type(F32, (128, 784))),), (("y", Type(F32, (128, 512))),))
+    assert "the first 16 of 40 kernels" in draw(many).source
+
+
+def test_the_pixels_of_a_png_are_bounded():
+    row = render.Drawing("row", "digraph { rankdir=LR " + " -> ".join(f"n{i}" for i in range(99)) + " }")
+    width = int.from_bytes(row.png()[16:20], "big")  # of PNG's first chunk
+    assert 0.9 * render.MOST_PIXELS < width < 1.01 * render.MOST_PIXELS

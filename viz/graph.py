@@ -17,7 +17,7 @@ from minicc.viz.label import bytes_text, label, lines_text, small
 from minicc.viz.palette import EDGE, PAPER, ROLES, SANS, role_of
 from minicc.viz.render import Drawing
 
-NODE_LIMIT = 400  # dot's layout time grows faster than the graph, and nobody reads more
+NODE_LIMIT = 150  # dot's layout time grows faster than the graph, and nobody reads more
 
 
 def new_canvas(name: str, **attributes: str) -> graphviz.Digraph:
@@ -39,11 +39,13 @@ def role_style(role: str) -> dict[str, str]:
 def draw_graph(graph: Graph, name: str = "graph") -> Drawing:
     """A picture of a graph.
 
-    Graphs of more than NODE_LIMIT nodes show the first of them, and say so.
+    Graphs of more than NODE_LIMIT operations show the first of them with what goes in, and say so.
     """
     canvas = new_canvas(name, ordering="in")
-    nodes = graph.nodes()
-    shown = {node: f"n{number}" for number, node in enumerate(nodes[:NODE_LIMIT])}
+    nodes = [node for node in graph.nodes() if node.op not in ("parameter", "constant")]
+    kept = {*nodes[:NODE_LIMIT], *(operand.node for node in nodes[:NODE_LIMIT] for operand in node.operands)}
+    whole = len(nodes) <= NODE_LIMIT
+    shown = {node: f"n{number}" for number, node in enumerate(graph.nodes()) if whole or node in kept}
     for node, ident in shown.items():
         if not _inlined(node):
             canvas.node(ident, label=_label(graph, node), **_style(node))
@@ -54,8 +56,8 @@ def draw_graph(graph: Graph, name: str = "graph") -> Drawing:
             many = f"output {number}" if len(graph.outputs) > 1 else "output"
             canvas.node(ident, label=label(many, soft=[str(value.type)]), shape="box", **role_style("output"))
             canvas.edge(shown[value.node], ident)
-    if len(nodes) > NODE_LIMIT:
-        canvas.attr(label=f"the first {NODE_LIMIT} of {len(nodes)} nodes", labelloc="t")
+    if not whole:
+        canvas.attr(label=f"the first {NODE_LIMIT} of {len(nodes)} operations", labelloc="t")
     return Drawing(name, canvas.source)
 
 

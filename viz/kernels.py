@@ -25,6 +25,7 @@ from minicc.viz.render import Drawing
 
 ACCUMULATE = {"style": "dashed", "constraint": "false"}
 LOOKUP = {"style": "dotted"}
+KERNEL_LIMIT = 16  # the 61 of a small transformer's training step took dot more than a minute
 
 
 def moved_bytes(kernel: Kernel, operand: Operand) -> int:
@@ -42,11 +43,15 @@ def moved_bytes(kernel: Kernel, operand: Operand) -> int:
 def draw_kernels(
     module: Module, name: str = "kernels", placements: Mapping[str, Placement] | None = None
 ) -> Drawing:
-    """A picture of a module. placements: where kernels meet each buffer, if memory planning was asked."""
+    """A picture of a module, or of its first KERNEL_LIMIT kernels, which it then says.
+
+    placements: where kernels meet each buffer, if memory planning was asked.
+    """
     canvas = new_canvas(name)
     inputs = {buffer: type for buffer, type in module.inputs}
     outputs = {buffer for buffer, _ in module.outputs}
-    for kernel in module.kernels:
+    kernels = module.kernels[:KERNEL_LIMIT]
+    for kernel in kernels:
         for operand in (*kernel.operands, *kernel.scalars):
             buffer = operand.buffer
             stays = _stays(buffer, placements)
@@ -57,11 +62,13 @@ def draw_kernels(
             type = inputs.get(buffer, operand.type)
             text = label(buffer, soft=[str(type), bytes_text(type.bytes), stays])
             canvas.node(_ident(buffer), label=text, **_buffer_style(role))
-    for number, kernel in enumerate(module.kernels):
+    for number, kernel in enumerate(kernels):
         near = {op.name for op in kernel.operands if _stays(op.buffer, placements)}
         fetched = sum(place.type.bytes for place in (placements or {}).values() if place.first == number
                       and place.space is Space.VMEM and place.role is not Role.TEMP)
         _Cluster(canvas, kernel, number, near, fetched).draw()
+    if len(kernels) < len(module.kernels):
+        canvas.attr(label=f"the first {len(kernels)} of {len(module.kernels)} kernels", labelloc="t")
     return Drawing(name, canvas.source)
 
 

@@ -11,6 +11,7 @@ Python package `graphviz` can render too, but only by a `dot` on PATH. Read next
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 from minicc.errors import CompileError
 
 PNG_DOTS_PER_INCH = 144  # twice the screen's 72, so that small text stays sharp
+MOST_PIXELS = 8000  # of a PNG's longer side; dot takes minutes for the pixels of a large graph
 HINT = "python -m pip install 'minicc-edu[dot]', or Graphviz (graphviz.org/download), whose `dot` must run"
 SECONDS = 60.0
 
@@ -37,19 +39,22 @@ class Drawing:
         return self._render("svg").decode()
 
     def png(self) -> bytes:
-        """The picture as PNG bytes."""
-        return self._render("png")
+        """The picture as PNG bytes, of at most MOST_PIXELS a side."""
+        points = max(map(float, re.findall(r'(?:width|height)="([\d.]+)pt"', self.svg())))
+        return self._render("png", f"-Gdpi={min(PNG_DOTS_PER_INCH, MOST_PIXELS * 72 / points):.0f}")
 
     def _repr_svg_(self) -> str:
         return self.svg()
 
-    def _render(self, form: str) -> bytes:
+    def _render(self, form: str, *size: str) -> bytes:
         engine = ["-Kneato", "-n2"] if self.pinned else ["-Kdot"]
-        size = [f"-Gdpi={PNG_DOTS_PER_INCH}"] if form == "png" else []
         command = [find_renderer(), *engine, f"-T{form}", "-q", *size]
         try:
             done = subprocess.run(command, input=self.source.encode(), capture_output=True, timeout=SECONDS)
-        except (OSError, subprocess.TimeoutExpired) as failure:
+        except subprocess.TimeoutExpired as failure:
+            raise CompileError("draw", f"{self.name} is too large to lay out", got=f"{SECONDS:.0f} s of work",
+                               hint="--level, or draw one function of the program") from failure
+        except OSError as failure:
             raise CompileError("draw", f"{command[0]} did not finish", got=failure, hint=HINT) from failure
         if done.returncode or not done.stdout:
             said = (done.stderr.decode(errors="replace").strip().splitlines() or ["nothing"])[0]
