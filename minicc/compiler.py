@@ -323,7 +323,8 @@ class Compiled:
         tell all of."""
         device = self.levels.device
         with in_force(self.levels.slots):
-            levels = run_passes(numbered(self.raw_graph), device, True, self.levels.options, until="plan")
+            last = "schedule" if self.levels.scheduled is not None else "plan"
+            levels = run_passes(numbered(self.raw_graph), device, True, self.levels.options, until=last)
         return explain(self.kernels, self.plan, device.target, rebound_records(levels.records, self.lines),
                        kernel)
 

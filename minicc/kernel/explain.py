@@ -136,7 +136,8 @@ class _Why:
         parts = {"lines": [_cut(f"{loc}: {loc.source()}", COLUMNS - len(INDENT)) for loc in
                            sorted(kernel.locs())],
                  "why": self._why(kernel), "tile": list(self._tiles(kernel)), "bytes": [self._bytes(number)],
-                 "waits": [self._waits(kernel)], "where": list(self._places(kernel))}
+                 "waits": [self._waits(kernel)], "where": list(self._places(kernel)),
+                 "loops": [step.why for step in self.steps.get("schedule", ()) if step.what == kernel.name]}
         for label, rows in parts.items():
             if len(rows) > most + 1:
                 rows = [*rows[:most], f"and {len(rows) - most} more: explain({kernel.name!r}) has them all"]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -48,7 +48,8 @@ def allocate(program: Program, spec: TPUSpec, log: list[Step] | None = None) -> 
     names: dict[Reg, Reg] = {}
     for kind, count in spec.registers.items():
         names |= _scan([i for i in found if i.reg.kind == kind], kind, count, program)
-    bundles = tuple(Bundle(tuple(_renamed(op, names) for op in bundle.ops)) for bundle in program.bundles)
+    bundles = tuple(Bundle(tuple(renamed(op, names, names[op.dst] if op.dst else None) for op in bundle.ops))
+                    for bundle in program.bundles)
     allocated = replace(program, bundles=bundles)
     verify(allocated)
     if log is not None:
@@ -108,8 +109,8 @@ def _out_of_registers(living: list[Interval], kind: str, count: int, program: Pr
                         hint="a smaller kernel, or smaller tiles")
 
 
-def _renamed(op: Instr, names: dict[Reg, Reg]) -> Instr:
-    """The instruction over other registers."""
+def renamed(op: Instr, names: Mapping[Reg, Reg], dst: Reg | None) -> Instr:
+    """The instruction over other registers. dst: what it writes."""
     def name(value: Any) -> Any:
         match value:
             case Reg():
@@ -120,4 +121,4 @@ def _renamed(op: Instr, names: dict[Reg, Reg]) -> Instr:
                 return tuple(map(name, value))
         return value
 
-    return replace(op, dst=name(op.dst), srcs=name(op.srcs), attrs=name(op.attrs))
+    return replace(op, dst=dst, srcs=name(op.srcs), attrs=name(op.attrs))

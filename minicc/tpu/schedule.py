@@ -10,10 +10,11 @@ Goes in: a program of one instruction to a bundle. Comes out: the same, packed, 
 Cycle by cycle, of the instructions whose operands are ready, those with the longest way to the end of the
 block go first, as far as the slots reach. Once most registers are taken, only what frees one goes, or what
 comes first in the order of the code: so the schedule never needs many more than the code as it was written.
-A cycle in which nothing can issue gets no bundle, since the machine waits by itself.
+A cycle in which nothing can issue gets no bundle, since the machine waits by itself. A loop takes the bundles
+of modulo.py instead, in which its rounds overlap, where that is quicker.
 
-List scheduling is what LLVM does for VLIW machines; overlapping rounds of a loop (modulo scheduling) is the
-step beyond. Source: Gibbons and Muchnick (1986). Read next: dependence.py for the edges, registers.py.
+List scheduling is what LLVM does for VLIW machines. Source: Gibbons and Muchnick (1986). Read next:
+dependence.py for the edges, modulo.py for loops, registers.py.
 """
 
 from __future__ import annotations
@@ -22,26 +23,45 @@ import heapq
 from collections import Counter, deque
 from dataclasses import replace
 
+from minicc.tpu.affine import Loop, loop_of
 from minicc.tpu.dependence import Dependences, Queues
-from minicc.tpu.isa import Bundle, Instr, Program, Reg
+from minicc.tpu.isa import KERNEL_LABEL, Bundle, Instr, Program, Reg
 from minicc.tpu.liveness import live
 from minicc.tpu.machine import TPUSpec
+from minicc.tpu.modulo import Pipelined, pipeline, refusal
 from minicc.trace import Step
 
 SPARE = {"s": 8, "v": 16, "m": 5}  # registers kept free, for what the oldest instruction may still need
 PATIENCE = 8  # how many instructions of a class may be passed over in a cycle before it is left alone
+WORTH = 0.9  # of the cycles of a loop, that it may take at most when its rounds overlap
 WINDOW = 256  # instructions to look ahead of the oldest one, which keeps registers for it to end
 
 
-def schedule(program: Program, spec: TPUSpec, log: list[Step] | None = None) -> Program:
-    """Pack every block. log receives a Step: how many instructions in how many bundles."""
+def schedule(program: Program, spec: TPUSpec, log: list[Step] | None = None, overlap: bool = True) -> Program:
+    """Pack every block. log receives a Step: how many instructions in how many bundles; and one for each loop
+    whose rounds overlap, which they do if that is quicker.
+
+    overlap: whether to look for such loops.
+    """
     bundles: list[Bundle] = []
     moved: dict[int, int] = {}  # where a block began -> where it begins now
     queues: Queues = {}
-    for block, head, end in live(program):
-        moved[block.start] = len(bundles)
+    lives, fresh = live(program), unused(program)
+    before: list[Instr] = []
+    for number, (block, head, end) in enumerate(lives):
         ops = [op for pc in block for op in program.bundles[pc].ops]
-        bundles += _Packer(Dependences(ops, spec, queues), head, end).pack()
+        packer = _Packer(Dependences(ops, spec, queues), head, end)
+        packed, start = packer.pack(), 0
+        loop = loop_of(program, block, before, ops) if overlap else None
+        most = WORTH * loop.rounds * (packer.cycle + spec.branch_cycles) if loop else 0
+        found = pipeline(loop, spec, head, lives[number + 1][1], fresh, most) if loop else None
+        if found:
+            packed, start = found.bundles, found.start
+        if loop and log is not None:
+            log += _told(_kernel(program, block.start), loop, packer.cycle, found)
+        moved[block.start] = len(bundles) + start
+        bundles += packed
+        before = ops
     moved[len(program.bundles)] = len(bundles)
     if log is not None:
         count = sum(len(bundle.ops) for bundle in bundles)
@@ -49,6 +69,30 @@ def schedule(program: Program, spec: TPUSpec, log: list[Step] | None = None) -> 
         log.append(Step(program.name, True, why))
     labels = tuple((label, moved[pc]) for label, pc in program.labels)
     return replace(program, bundles=tuple(bundles), labels=labels)
+
+
+def _kernel(program: Program, start: int) -> str:
+    """The kernel to which a bundle belongs."""
+    names = [label.removeprefix(KERNEL_LABEL) for label, pc in program.labels
+             if label.startswith(KERNEL_LABEL) and pc <= start]
+    return names[-1] if names else program.name
+
+
+def _told(kernel: str, loop: Loop, cycles: int, found: Pipelined | None) -> list[Step]:
+    """What to say of a loop: the interval reached, its bound and what binds, and which slots are taken."""
+    if found is None:
+        alone = f"{loop.label}: {loop.rounds} rounds of {cycles} cycles, one after the other: {refusal(loop)}"
+        return [Step(kernel, False, alone)]
+    return [Step(kernel, True, text) for text in (found.says(loop, cycles), *found.table())]
+
+
+def unused(program: Program) -> Counter[str]:
+    """kind -> the number of a register that the program does not use, nor any above it."""
+    found = Counter[str]()
+    for bundle in program.bundles:
+        for reg in (reg for op in bundle.ops for reg in (*op.reads(), *op.writes())):
+            found[reg.kind] = max(found[reg.kind], reg.index + 1)
+    return found
 
 
 class _Packer:
