@@ -205,3 +205,15 @@ def test_a_reshape_between_two_sums_means_the_same(before, after):
     module = fuse(graph, TARGET)
     got, want = evaluate(module, named(module, [x]), float64=True), evaluate_graph(graph, [x], dtype64=True)
     assert error(got[0], want[0]) < 1e-12
+
+
+@pytest.mark.parametrize("axes, shape", [((0,), (4,)), ((1,), (3,)), ((0, 1), ())])
+def test_a_sum_along_what_a_broadcast_repeats_is_right(axes, shape):
+    graph = parse_graph(f"""graph g(x: f32[1,4]) {{
+      %0 = broadcast_in_dim(x) shape=[3,4] dims=[0,1] : f32[3,4]
+      %1 = reduce(%0) kind=sum axes=[{", ".join(map(str, axes))}] : f32{[*shape]}
+      return %1
+    }}""")
+    x = np.arange(4.0, dtype=np.float32).reshape(1, 4)
+    got = evaluate(fuse(graph, TARGET), {"x": x}, float64=True)
+    assert np.array_equal(got[0], np.broadcast_to(x, (3, 4)).sum(axis=axes))

@@ -48,9 +48,16 @@ def non_unit(shape: tuple[int, ...]) -> list[int]:
 
 
 def is_view(node: Node, consumers: Sequence[Node]) -> bool:
-    """Whether a node costs nothing: a reshape, or a broadcast that its users need at their own places."""
-    return node.op == "reshape" or (
-        node.op == "broadcast_in_dim" and all(user.op in (*PER_ELEMENT, "reduce") for user in consumers))
+    """Whether a node costs nothing: a reshape, or a broadcast that its users need at their own places.
+
+    A reduction needs it so if it walks none of the dimensions along which the broadcast repeats its operand.
+    """
+    if node.op != "broadcast_in_dim":
+        return node.op == "reshape"
+    dims = zip(node.attrs["dims"], node.operands[0].shape, strict=True)
+    walked = {dim for dim, size in dims if size == node.types[0].shape[dim]}
+    return all(user.op in PER_ELEMENT or (user.op == "reduce" and walked.issuperset(user.attrs["axes"]))
+               for user in consumers)
 
 
 def view_source(value: Value) -> Value:
