@@ -38,7 +38,7 @@ def test_inputs_that_this_computer_cannot_hold_are_one_error(
         size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "a.graph").write_text(f"graph f(x: f32[{size},{size}]) {{\n  return x\n}}\n")
     assert main(["run", str(tmp_path / "a.graph")]) == 2
-    assert "memory is too small" in capsys.readouterr().err
+    assert "do not fit the memory of gpu:a100" in capsys.readouterr().err
 
 
 def test_one_function_of_a_script_runs_on_random_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -33,7 +33,7 @@ from minicc.graph.ir import Graph, Node, users
 from minicc.kernel.alike import LEAVES, Made, Workshop
 from minicc.kernel.cost import Target
 from minicc.kernel.ir import Kernel, Module
-from minicc.kernel.order import Waits, buffer_names, in_order, waiting
+from minicc.kernel.order import Waits, barriers, buffer_names, in_order, waiting
 from minicc.kernel.positions import is_view, view_source
 from minicc.kernel.pull import Illegal
 from minicc.kernel.update import UPDATES, base_buffer, copy_kernel
@@ -79,14 +79,14 @@ class _State:
     places: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
     writers: dict[str, Node] = field(default_factory=dict)  # buffer -> the last node that is written there
     waits: Waits = field(default_factory=dict)
+    behind: dict[Node, int] = field(default_factory=dict)  # node -> its barriers, as bits
 
     def build(self, roots: Sequence[Node], sides: Sequence[Node] = (), also: Node | None = None) -> Group:
         """The kernel of some nodes. also: one more that is fused in it. Raises: Illegal."""
         return Group(tuple(roots), tuple(sides), self.workshop.make(roots, sides, self.fused, also))
 
     def buffer(self, node: Node) -> str:
-        """What the buffer of a node's result is called: the parameter's name, out (out1, out2, ...), or
-        t<number>."""
+        """The name of a node's buffer: the parameter's, out (out1, out2, ...), or t<number>."""
         return self.names[node]
 
     def settle(self, group: Group) -> None:
@@ -98,6 +98,11 @@ class _State:
     def users(self, consumers: Iterable[Node]) -> list[Group]:
         """The kernels in which some nodes are computed."""
         return list(dict.fromkeys(self.groups[root] for user in consumers for root in self.places[user]))
+
+    def waits_more(self, group: Group, other: Group) -> bool:
+        """Whether a kernel is behind a barrier that another one is not behind."""
+        mine, its = (reduce(or_, [self.behind[node] for node in one.nodes]) for one in (group, other))
+        return bool(mine & ~its)
 
     def needed_by(self, group: Group) -> set[Group]:
         """The kernels that write what a kernel reads, updates or waits for."""
@@ -119,12 +124,11 @@ class _State:
 
 
 def fuse(graph: Graph, target: Target, *, log: list[Step] | None = None) -> Module:
-    """Group a graph into kernels. log receives a Step for each node that is no view: fused or not, and
-    why, with both costs."""
+    """Group a graph into kernels. log: receives a Step for each node but views: fused or not, and why."""
     nodes, exact, log = graph.nodes(), log is not None, [] if log is None else log
     user_table = {node: [one for one in found if _reads(one, node)] for node, found in users(nodes).items()}
     names = buffer_names(graph, user_table)
-    state = _State(graph, target, names, Workshop(graph, names, target))
+    state = _State(graph, target, names, Workshop(graph, names, target), behind=barriers(graph))
     needed = _needed_in_memory(graph)
     state.fused |= {node for node in nodes if is_view(node, user_table.get(node, [])) and node not in needed}
     for node in reversed(nodes):
@@ -178,10 +182,8 @@ def _reads_memory(node: Node, number: int) -> bool:
 
 
 def _decide(state: _State, node: Node, consumers: list[Node], needed: str, exact: bool) -> Step:
-    """Settle where a node is computed, by the predicted cycles of it and of all kernels that use it.
-
-    exact: build the kernel of its own even where it cannot be faster, to say how much slower it would be.
-    """
+    """Settle where a node is computed, by the predicted cycles of it and of all kernels that use it. exact:
+    build the kernel of its own even where it cannot be faster, to say how much slower it would be."""
     using = state.users(consumers)
     others = sum(group.cycles for group in using)
     refusal, together, joint = needed or _refusal(state, node, using), list[Group](), inf
@@ -235,16 +237,16 @@ def _both(state: _State, node: Node, using: list[Group]) -> Group | None:
 
 def _beside(state: _State, node: Node, using: list[Group], together: list[Group], best: float
             ) -> list[tuple[float, Group]]:
-    """The kernels that could store a node which they compute on the way, with the cycles of all its users
-    where these are fewer than the best so far. together: the same kernels if they only compute it, which is
-    the least that they take."""
+    """The kernels that could store a node on the way, with the cycles of all its users where these are fewer
+    than the best so far. together: the same kernels if they only compute it: the least that they take."""
     found = []
     for number, group in enumerate(using[:MOST_USERS]):
         others = [other for other in using if other is not group]
         rest = sum(other.cycles for other in others)
         if not state.target.one_core or node.op in (*UPDATES, *SPREAD) or group.roots[0].op in UPDATES:
             continue
-        if together and together[number].cycles + rest >= best or state.needs(group, others):
+        if together and together[number].cycles + rest >= best or state.needs(group, others) or any(
+                state.waits_more(group, other) for other in others):
             continue
         try:
             more = state.build(group.roots, (*group.sides, node))
@@ -268,8 +270,7 @@ def _refusal(state: _State, node: Node, using: list[Group]) -> str:
 
 
 def _epilogue_of_dot(node: Node) -> bool:
-    """Whether the node computes elementwise on the result of a dot, of the same size, perhaps through other
-    nodes."""
+    """Whether a node computes elementwise on a dot's result, of the same size, perhaps through others."""
     elements = node.types[0].elements
     while node.op not in ("dot_general", "convolution"):
         larger = [v.node for v in node.operands if v.type.elements >= elements and v.op not in SPREAD]
@@ -316,8 +317,7 @@ def _join(state: _State, nodes: Iterable[Node], log: list[Step]) -> None:
 class _Neighbours:
     """Which kernels read what others read, and which wait for one another, while some of them are joined.
 
-    bits: kernel -> its own bit, or those of the kernels that it was. needs: the bits of all that must run
-    before it: a set in one number.
+    bits: kernel -> its own bit, or those of the kernels that it was. needs: of all that must run before it.
     """
 
     def __init__(self, state: _State) -> None:

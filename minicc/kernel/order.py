@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -49,6 +51,15 @@ def buffer_names(graph: Graph, user_table: Mapping[Node, list[Node]]) -> dict[No
         if node.op in UPDATES and shares_buffer(node, user_table[node.operands[0].node], outputs):
             names[node.operands[0].node] = names[node]
     return names
+
+
+def barriers(graph: Graph) -> dict[Node, int]:
+    """For each node, the barriers that it is behind: a bit for each."""
+    behind: dict[Node, int] = {}
+    for number, node in enumerate(graph.nodes()):
+        bits = (behind[value.node] for value in node.operands)
+        behind[node] = reduce(or_, bits, int(node.op == "optimization_barrier") << number)
+    return behind
 
 
 def waiting(graph: Graph, stored: Mapping[Node, str], places: Mapping[Node, Iterable[Node]]) -> Waits:
