@@ -8,6 +8,9 @@ from kernel_programs import error
 
 import minicc as mc
 from minicc import nn
+from minicc.compiler import compile_graph
+from minicc.graph.evaluate import evaluate
+from minicc.graph.text import parse_graph
 from minicc.kernel.online import is_online, online
 from minicc.kernel.tile import candidates, tile
 
@@ -17,7 +20,7 @@ LENGTHS = [1, 7, 127, 129, 1000]
 
 def in_steps(kernel, target, *, log=None):
     """The pass `tile`, but that whatever can be online is, in two steps or more."""
-    forms = [kernel] if is_online(kernel) else online(kernel)
+    forms = [kernel] if is_online(kernel) else online(kernel, target)
     if not forms:
         return tile(kernel, target, log=log)
     walked = forms[0].axes[-1]
@@ -131,3 +134,21 @@ def test_rows_that_do_not_fit_take_few_kernels(program, want, device):
     compiled = mc.compile(program, mc.Tensor(x), device=device)
     assert error(compiled(mc.Tensor(x)).numpy(), want(x.astype(np.float64))) < 1e-5
     assert len(compiled.kernels.kernels) <= 4
+
+
+@pytest.mark.parametrize("x, w, window, to, axes", [
+    ("3,3,2,7,4", "3,3,2,1,1", "stride=[1,2] dilation=[2,1] low=[0,0] high=[2,3]", "3,3,3,9,4", "0,1,2,4"),
+    ("3,1,2,3", "1,2,2,1", "low=[2] high=[3]", "3,1,2,8", "0,2,3"),
+])
+def test_a_form_that_the_target_cannot_run_is_no_choice(x, w, window, to, axes):
+    """What is reduced after a product would have more whole axes than a block has, if only the product is
+    walked."""
+    graph = parse_graph(f"""graph g(x: f32[{x}], w: f32[{w}]) {{
+      %0 = convolution(x, w) {window} : f32[{to}]
+      %1 = reduce(%0) kind=sum axes=[{axes}] : f32[{9 if to.endswith("9,4") else 1}]
+      return %1
+    }}""")
+    random = np.random.default_rng(0)
+    inputs = [random.uniform(size=value.shape).astype(np.float32) for value in graph.inputs]
+    got = compile_graph(graph, "tpu:v5e").run(inputs)
+    assert error(got[0], evaluate(graph, inputs, dtype64=True)[0]) < 1e-6

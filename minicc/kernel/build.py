@@ -18,11 +18,12 @@ from itertools import product
 from math import prod
 
 from minicc.graph.elementwise import neutral_value
-from minicc.graph.ir import F32, Graph, Node, Type, Value
+from minicc.graph.ir import Graph, Node, Type, Value
 from minicc.kernel.collapse import collapse
 from minicc.kernel.cost import Target
 from minicc.kernel.index import AxisKind, Crossing, Index
 from minicc.kernel.ir import COMBINE, Block, Guard, Kernel, Operand, Scratch, Statement, post_order
+from minicc.kernel.limits import check
 from minicc.kernel.online import in_forms
 from minicc.kernel.positions import Position
 from minicc.kernel.pull import Illegal, Pull, axes_of
@@ -100,7 +101,7 @@ def _alongside(body: Pull, root: Value) -> tuple[Pull, Store]:
 def finished(kernel: Kernel, target: Target) -> Kernel:
     """The kernel in its final form: online, if the target can run it in no other. Raises: Illegal, if it
     cannot run it at all."""
-    return in_forms(collapse(kernel), lambda form: _check(form, target), Illegal)[0][0]
+    return in_forms(collapse(kernel), target, lambda form: check(form, target), Illegal)[0][0]
 
 
 def _axis_kinds(
@@ -165,33 +166,3 @@ def kernel_name(root: Block) -> str:
     blocks = [block for block in post_order(root) if block.op not in ("load", "constant")]
     ops = list(dict.fromkeys(block.attrs.get("kind", block.op) for block in blocks))
     return "_".join(ops[:4]) or "copy"
-
-
-def _check(kernel: Kernel, target: Target) -> None:
-    """Refuse what the target cannot run. Raises: Illegal."""
-    blocks = kernel.blocks()
-    dots = [block for block in blocks if block.op == "dot"]
-    whole = {axis.name: axis.size for axis in kernel.axes if axis.kind is AxisKind.WHOLE}
-    if len(dots) > 1 and not target.one_core:
-        raise Illegal(f"a kernel of {target.name} has one dot")
-    if dots and not target.one_core and any(b.op == "reduce" for b in blocks):
-        raise Illegal(f"{target.name} does not reduce in the kernel of a dot")
-    if dots and whole and any(index.terms[1:] for operand in kernel.inputs for index in operand.index):
-        raise Illegal("a convolution walks its window, and cannot hold it whole for a reduction")
-    if len(kernel.operands) > target.most_operands:
-        raise Illegal(f"{len(kernel.operands)} operands; {target.name} takes {target.most_operands} at most")
-    kinds = {axis.name: axis.kind for axis in kernel.axes}
-    for operand in kernel.inputs if target.one_core else ():
-        walks = [[kinds[name] for name, _ in index.terms] for index in operand.index]
-        if operand.fill is not None and any(len(set(walk)) < len(walk) for walk in walks):
-            raise Illegal("a block would leave its array along two axes at once")
-    row_bytes = 0
-    for operand in kernel.operands:
-        held = [whole[name] for name in operand.axes if name in whole and whole[name] > 1]
-        if any(len([name for name in index.axes if whole.get(name, 1) > 1]) > 1 for index in operand.index):
-            raise Illegal("two whole axes would walk one dimension")
-        if len(held) > target.max_block_axes:
-            raise Illegal(f"{len(held)} whole axes in one block; {target.name} has {target.max_block_axes}")
-        row_bytes += 2 * prod(held) * F32.itemsize * (target.rows if len(held) < 2 else 1)
-    if whole and row_bytes > target.fast_bytes // 2:
-        raise Illegal(f"whole rows would take {row_bytes} of {target.fast_bytes} bytes of fast memory")

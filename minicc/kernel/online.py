@@ -37,30 +37,34 @@ import numpy as np
 from minicc.graph.dtypes import F32
 from minicc.graph.elementwise import neutral_value
 from minicc.kernel.collapse import ordered
+from minicc.kernel.cost import Target
 from minicc.kernel.ir import COMBINE, AxisKind, Block, Guard, Kernel, Scratch, Statement
+from minicc.kernel.limits import check
 from minicc.kernel.pull import Illegal, axes_together
 from minicc.kernel.whole import whole
 
 LOWEST = Block("constant", (), {"value": np.array(np.finfo(np.float32).min)}, F32, ())
 
 
-def online(kernel: Kernel) -> list[Kernel]:
-    """The forms of a kernel that walk one of its whole axes step by step, none that an output has."""
+def online(kernel: Kernel, target: Target) -> list[Kernel]:
+    """The forms of a kernel, of those that the target can run, that walk one of its whole axes step by step,
+    none that an output has."""
     kept, found = {name for operand in kernel.outputs for name in operand.axes}, list[Kernel]()
     for axis in kernel.axes:
         if axis.kind is AxisKind.WHOLE and axis.name not in kept and axis.size > 1:
             with suppress(Illegal):
-                found.append(_Walk(whole(kernel), axis.name).run())
+                check(form := _Walk(whole(kernel), axis.name).run(), target)
+                found.append(form)
     return found
 
 
-def in_forms(kernel: Kernel, make: Callable[[Kernel], Any], failure: type[Exception]
+def in_forms(kernel: Kernel, target: Target, make: Callable[[Kernel], Any], failure: type[Exception]
              ) -> list[tuple[Kernel, Any]]:
     """What is made of a kernel as it is and of its online forms, but for those of which nothing can be made.
 
     Raises: the failure of the last form, if there is nothing else.
     """
-    made, left = list[tuple[Kernel, Any]](), [kernel, *online(kernel)]
+    made, left = list[tuple[Kernel, Any]](), [kernel, *online(kernel, target)]
     while left:
         form = left.pop(0)
         with suppress(*([failure] if made or left else [])):

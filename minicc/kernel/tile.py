@@ -50,7 +50,7 @@ def tile(kernel: Kernel, target: Target, *, log: list[Step] | None = None) -> Ke
 
     Raises: CompileError if not even the smallest blocks fit the target's fast memory.
     """
-    made = in_forms(kernel, lambda form: candidates(form, target), CompileError)
+    made = in_forms(kernel, target, lambda form: candidates(form, target), CompileError)
     tried = [(one, form) for form, found in made for one in found
              if form is made[0][0] or one.blocks[form.axes[-1].name] < form.axes[-1].size]
     tried.sort(key=lambda pair: (pair[0].cost.cycles, pair[0].fast_bytes))
@@ -87,7 +87,7 @@ def sketch(kernel: Kernel, target: Target) -> Kernel:
 
     Raises: Illegal if not even the smallest blocks would fit the target's fast memory.
     """
-    forms = [one for _, one in in_forms(kernel, lambda form: _sketch(form, target), Illegal)]
+    forms = [one for _, one in in_forms(kernel, target, lambda form: _sketch(form, target), Illegal)]
     drawn = min(forms, key=lambda one: cost(one, target).cycles) if forms[1:] else forms[0]
     how = unfolding(kernel) if target.one_core else None
     if how:
