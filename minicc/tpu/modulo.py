@@ -99,7 +99,7 @@ def pipeline(loop: Loop, spec: TPUSpec, head: set[Reg], after: set[Reg], fresh: 
             break
         if times := problem.place(interval):
             code = _Code(loop, problem, times, interval, fresh)
-            found = code.emit(head)
+            found = code.emit(head, most)
             if found and max(found.cycles - most, len(found.bundles) - MOST_BUNDLES) < 0 \
                     and _fits(found, head, after, spec):
                 fresh |= code.fresh
@@ -319,21 +319,27 @@ class _Code:
         target = self.name(op.dst, turn + 1) if op.dst else None
         return renamed(op, {reg: self.name(reg, copy) for reg, copy in behind.items()}, target)
 
-    def emit(self, head: set[Reg]) -> Pipelined | None:
-        """All bundles; None if a mask would have to be moved."""
+    def emit(self, head: set[Reg], most: float) -> Pipelined | None:
+        """All bundles; None if it is clear ahead that they are too many, or take `most` cycles or more, or
+        if a mask would have to be moved."""
         rounds, interval = self.loop.rounds, self.interval
         stages = -(-self.span // interval)
         turns = max(0, rounds - (stages - 1)) // self.copies  # of the kernel
         turns = turns if turns > 1 else 0
         first = rounds - turns * self.copies  # rounds that begin in the prologue
         kernel = range(first * interval, (first + self.copies) * interval) if turns else range(0)
-        rows: dict[int, list[Instr]] = defaultdict(list)
         seen = first + self.copies
-        for turn in (*range(min(seen, rounds)), *range(max(seen, rounds - stages), rounds)):
-            for number, time in self.times.items():
-                cycle = time + turn * interval
-                if cycle < first * interval or cycle in kernel or cycle >= rounds * interval:
-                    rows[cycle].append(self.renamed(number, turn))
+        issued = [(cycle, number, turn)
+                  for turn in (*range(min(seen, rounds)), *range(max(seen, rounds - stages), rounds))
+                  for number, time in self.times.items()
+                  if (cycle := time + turn * interval) < first * interval or cycle in kernel
+                  or cycle >= rounds * interval]
+        cycles = rounds * interval + self.span - interval + turns * self.branch_cycles
+        if cycles >= most or len({cycle for cycle, *_ in issued}) >= MOST_BUNDLES:
+            return None
+        rows: dict[int, list[Instr]] = defaultdict(list)
+        for cycle, number, turn in issued:
+            rows[cycle].append(self.renamed(number, turn))
         carried = sorted(reg for reg in head & set(self.loop.writers) if self.name(reg, 0) != reg)
         if any(reg.kind not in MOVES for reg in carried):
             return None
@@ -347,11 +353,10 @@ class _Code:
         ends = kernel.start, kernel.stop
         start, stop = (len(before) + sum(cycle < end for cycle in rows) for end in ends)
         bundles = [*before, *(Bundle(tuple(rows[cycle])) for cycle in sorted(rows))]
-        cycles = len(before) + rounds * interval + self.span - interval + turns * self.branch_cycles
         taken = Counter((op.info.slot, self.times[number] % interval)
                         for number, op in enumerate(self.loop.ops))
         stop = stop if kernel else start
-        return Pipelined(bundles, start, stop, cycles, interval, stages, self.copies, taken)
+        return Pipelined(bundles, start, stop, len(before) + cycles, interval, stages, self.copies, taken)
 
 
 def _fits(found: Pipelined, head: set[Reg], after: set[Reg], spec: TPUSpec) -> bool:
