@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from minicc.graph.ir import Type
 from minicc.kernel.index import Lookup
-from minicc.kernel.ir import Kernel, Module, Operand
+from minicc.kernel.ir import Kernel, Module, Operand, on_buffers
 from minicc.kernel.order import Dag
 from minicc.trace import Step
 
@@ -56,11 +56,9 @@ def _without_copies(module: Module) -> Module:
     copied = {new: old for new, old in module.onto.items() if any(
         _copies(kernel, old, new) for kernel in module.kernels)}
 
-    def side(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        return tuple(replace(op, buffer=copied.get(op.buffer, op.buffer)) for op in operands)
-
-    kernels = [replace(kernel, inputs=side(kernel.inputs), outputs=side(kernel.outputs),
-                       scalars=side(kernel.scalars)) for kernel in module.kernels
+    kernels = [replace(kernel, inputs=on_buffers(kernel.inputs, copied),
+                       outputs=on_buffers(kernel.outputs, copied),
+                       scalars=on_buffers(kernel.scalars, copied)) for kernel in module.kernels
                if not any(_copies(kernel, old, new) for new, old in copied.items())]
     outputs = tuple((copied.get(name, name), type) for name, type in module.outputs)
     donated = {old: old if new in copied else new for old, new in module.donated.items()}

@@ -81,6 +81,11 @@ class Operand:
         return f"{self.name}: {self.type} at ({', '.join(map(str, self.index))}){fill}{of}"
 
 
+def on_buffers(operands: Sequence[Operand], names: Mapping[str, str]) -> tuple[Operand, ...]:
+    """The operands, on other buffers where `names` has one; within the kernel they keep their names."""
+    return tuple(replace(op, buffer=names.get(op.buffer, op.buffer)) for op in operands)
+
+
 @dataclass(frozen=True)
 class Scratch:
     """An accumulator: fast memory that keeps a block of values over these axes from one step to the next."""

@@ -26,7 +26,7 @@ import numpy as np
 
 from minicc.errors import CompileError, merge_locs
 from minicc.kernel.cost import Target, cost
-from minicc.kernel.ir import Again, Kernel, Module, Operand
+from minicc.kernel.ir import Again, Kernel, Module, on_buffers
 from minicc.kernel.memory import MemoryPlan, Placement, Role, Space, size_text
 from minicc.kernel.memory_map import MemoryMap
 from minicc.trace import Step
@@ -210,8 +210,8 @@ class _Lives:
         kernel = self.module.kernels[number]
         kept = choice.needs | choice.longer
         sources = {old: copy if copy in kept else new[copy] for old, copy in choice.source.items()}
-        outputs = tuple(replace(op, buffer=new[op.buffer]) for op in kernel.outputs)
-        return replace(_reading(kernel, sources), name=names.fresh(kernel.name), outputs=outputs)
+        return replace(_reading(kernel, sources), name=names.fresh(kernel.name),
+                       outputs=on_buffers(kernel.outputs, new))
 
 
 class _Frozen(dict[str, str]):
@@ -241,11 +241,9 @@ class _Names:
 
 
 def _reading(kernel: Kernel, renamed: Mapping[str, str]) -> Kernel:
-    """A kernel that reads other buffers; within it they keep their names."""
-    def side(operands: Sequence[Operand]) -> tuple[Operand, ...]:
-        return tuple(replace(op, buffer=renamed.get(op.buffer, op.buffer)) for op in operands)
-
-    return replace(kernel, inputs=side(kernel.inputs), scalars=side(kernel.scalars))
+    """A kernel that reads other buffers."""
+    return replace(kernel, inputs=on_buffers(kernel.inputs, renamed),
+                   scalars=on_buffers(kernel.scalars, renamed))
 
 
 def _refuse(module: Module, plan: MemoryPlan, limit: int) -> NoReturn:
